@@ -1,0 +1,58 @@
+/* tessera/group.h: the members over which values are split.
+ *
+ * A member is a (process, device) pair; a process drives its local members: all of them in a self or sim
+ * group, one in an mpi group (tessera/mpi.h). Functions marked [C] elsewhere are collective: every process
+ * of the group calls them, in the same order, and all get the same status.
+ *
+ * Thread safety: one group, one thread at a time. */
+#ifndef TESSERA_GROUP_H
+#define TESSERA_GROUP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tessera/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tsr_group tsr_group;
+
+typedef struct tsr_group_options {
+  size_t struct_size;
+  double deadline_seconds;  /* no sign of life from a member for so long: RANK_LOST; default 20 */
+} tsr_group_options;
+void tsr_group_options_init(tsr_group_options *options);
+#define TSR_GROUP_OPTIONS(...)                                                                               \
+  (&(tsr_group_options){.struct_size = sizeof(tsr_group_options), .deadline_seconds = 20, __VA_ARGS__})
+
+/* One member, this process. Gives *out. */
+tsr_status tsr_group_create_self(tsr_context *context, tsr_group **out, tsr_error *error);
+/* `members` (1 .. 4096) members that all live in this process: for tests, and for builds without MPI.
+ * options may be NULL. Gives *out. */
+tsr_status tsr_group_create_sim(tsr_context *context, int members, const tsr_group_options *options,
+                                tsr_group **out, tsr_error *error);
+/* Legal after RANK_LOST. Takes *group (may be NULL), leaves NULL. */
+void tsr_group_destroy(tsr_group **group);
+
+int tsr_group_member_count(const tsr_group *group);
+/* Members of this process: their number, and the index of the i-th in the group. */
+int tsr_group_local_count(const tsr_group *group);
+int tsr_group_local_member(const tsr_group *group, int i);
+/* "self", "sim" or "mpi". */
+const char *tsr_group_transport(const tsr_group *group);
+
+/* [C] Agrees on a status: passes this process's own (with its error), returns the one that all share: OK if
+ * all are, else that of the lowest failing member, whose error is copied to *error with its rank. */
+tsr_status tsr_group_agree(tsr_group *group, tsr_status own, const tsr_error *own_error, tsr_error *error);
+/* [C] Copies `bytes` bytes at data from member root's process to all. */
+tsr_status tsr_group_broadcast(tsr_group *group, int root, void *data, size_t bytes, tsr_error *error);
+/* [C] Gathers `bytes` bytes from every member: local_data holds local_count blocks, out member_count. */
+tsr_status tsr_group_gather(tsr_group *group, const void *local_data, size_t bytes, void *out,
+                            tsr_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

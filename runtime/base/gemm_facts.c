@@ -1,0 +1,40 @@
+#include "base/gemm_facts.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+enum { REDUCE_PARTIALS = 256 };
+
+static const char *const family_names[] = {
+#define TSR_GEMM_FAMILY_NAME(name, text) text,
+    TSR_GEMM_FAMILY_LIST(TSR_GEMM_FAMILY_NAME)
+#undef TSR_GEMM_FAMILY_NAME
+};
+
+const char *tsr_gemm_family_name(tsr_gemm_family family) {
+  return family < TSR_GEMM_FAMILY_COUNT ? family_names[family] : "?";
+}
+
+tsr_gemm_family tsr_gemm_family_of(const char *name) {
+  int family = 0;
+  while (family < TSR_GEMM_FAMILY_COUNT && strcmp(name, family_names[family])) family++;
+  return (tsr_gemm_family)family;
+}
+
+size_t tsr_gemm_workspace_bytes(const tsr_gemm_facts *facts, tsr_dtype dtype, bool transpose_a,
+                                bool transpose_b, int64_t m, int64_t n, int64_t k) {
+  (void)transpose_b, (void)n;
+  return facts->family == TSR_GEMM_PANEL && transpose_a ? (size_t)m * (size_t)k * tsr_dtype_bytes(dtype) : 0;
+}
+
+size_t tsr_reduce_workspace_bytes(void) {
+  return REDUCE_PARTIALS * sizeof(double);
+}
+
+int64_t tsr_matrix_bytes(int panel, tsr_dtype dtype, int64_t rows, int64_t cols) {
+  int64_t padded = panel ? (cols + panel - 1) / panel * panel : cols, bytes;
+  if (!tsr_multiply_fits(rows, padded, &bytes) || !tsr_multiply_fits(bytes, (int64_t)tsr_dtype_bytes(dtype), &bytes))
+    return -1;
+  return bytes;
+}

@@ -1,0 +1,53 @@
+/* comm/group.h: the inside of a group. */
+#ifndef TSR_COMM_GROUP_H
+#define TSR_COMM_GROUP_H
+
+#include <tessera/group.h>
+
+#include "comm/transport.h"
+
+struct tsr_collective;
+
+struct tsr_group {
+  tsr_context *context;
+  tsr_transport *transport;
+  const char *name; /* of the transport, as users know it */
+  double deadline_seconds;
+  bool broken;      /* a rank was lost: nothing may be sent any more */
+  int lost_member;  /* which one; -1 = none */
+
+  /* Tags. A pair of members counts the collectives in which the two exchange messages; both create these in
+   * the same order, so both count alike, and each collective has tags of its own: messages of two collectives
+   * never mix. When something failed, somebody may have created fewer: an agreement on a failure starts all
+   * counts anew, above the highest of them. */
+  uint16_t *sequences;      /* [local][member] */
+  uint64_t sequence_base;   /* added to each of them */
+  uint64_t sequence_next;   /* above all that were used */
+
+  /* Prepared for tsr_group_agree, which then needs no memory to say that all went well. */
+  struct tsr_collective **agreements; /* [local] */
+  double *agreement_values;           /* [local][2] */
+  char *agreement_scratch;
+};
+
+/* Takes transport, also when it fails. Gives *out. */
+tsr_status tsr_group_create(tsr_context *context, tsr_transport *transport, const tsr_group_options *options,
+                            tsr_group **out, tsr_error *error);
+
+/* One turn of somebody's waiting loop: beats, yields the core. RANK_LOST (naming the member) marks the group
+ * broken. */
+tsr_status tsr_group_wait_turn(tsr_group *group, tsr_error *error);
+/* The same without yielding, for whoever looks in between other work. */
+tsr_status tsr_group_beat(tsr_group *group, tsr_error *error);
+/* RANK_LOST if the group is broken: the first check of whatever wants to send. */
+tsr_status tsr_group_check(const tsr_group *group, tsr_error *error);
+
+double tsr_group_now(const tsr_group *group);
+/* Bytes sent by local member `member` (its index in the group) since the group began. */
+uint64_t tsr_group_bytes_sent(const tsr_group *group, int member);
+
+/* Makes and releases what tsr_group_agree needs. */
+tsr_status tsr_group_prepare_agreement(tsr_group *group, tsr_error *error);
+void tsr_group_release_agreement(tsr_group *group);
+
+#endif

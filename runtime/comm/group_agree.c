@@ -1,0 +1,167 @@
+/* comm/group_agree.c: what members tell one another outside of plans: a status, some bytes. Written on the
+ * collectives; a process acts for all its local members at once, which may share the buffers they are given.
+ */
+#include "comm/group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/collective.h"
+
+/* ---- one collective, made, run and released, for all local members ---- */
+
+/* Local member i takes its input at in + i * in_stride. */
+static tsr_status run_once(tsr_group *group, const tsr_collective_options *options, const char *in,
+                           size_t in_stride, void *out, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  size_t count = (size_t)tsr_group_local_count(group);
+  tsr_collective **collectives = tsr_calloc(count, sizeof *collectives);
+  if (!collectives) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu collectives", count);
+  for (size_t i = 0; i < count; i++)
+    TSR_TRY(tsr_collective_create(group, tsr_group_local_member(group, (int)i), options, NULL,
+                                  &collectives[i], error));
+  for (size_t i = 0; i < count; i++)
+    TSR_TRY(tsr_collective_start(collectives[i], in + i * in_stride, out, error));
+  TSR_TRY(tsr_collective_wait_all(group, collectives, count, error));
+done:
+  for (size_t i = 0; i < count; i++) tsr_collective_destroy(&collectives[i]);
+  free(collectives);
+  return status;
+}
+
+static tsr_status check_bytes(size_t bytes, tsr_error *error) {
+  if (bytes <= INT64_MAX) return TSR_OK;
+  return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu bytes are more than the limit of %lld", bytes,
+                  (long long)INT64_MAX);
+}
+
+tsr_status tsr_group_broadcast(tsr_group *group, int root, void *data, size_t bytes, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(check_bytes(bytes, error));
+  int64_t count = (int64_t)bytes;
+  return run_once(
+      group,
+      &(tsr_collective_options){.kind = TSR_BROADCAST, .element_bytes = 1, .root = root, .counts = &count},
+      data, 0, data, error);
+}
+
+tsr_status tsr_group_gather(tsr_group *group, const void *local_data, size_t bytes, void *out,
+                            tsr_error *error) {
+  TSR_RETURN_IF_FAILED(check_bytes(bytes, error));
+  int members = tsr_group_member_count(group);
+  int64_t *counts = tsr_calloc((size_t)members, sizeof *counts);
+  if (!counts)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a gather of %d members", members);
+  for (int i = 0; i < members; i++) counts[i] = (int64_t)bytes;
+  tsr_status status =
+      run_once(group, &(tsr_collective_options){.kind = TSR_ALL_GATHER, .element_bytes = 1, .counts = counts},
+               local_data, bytes, out, error);
+  free(counts);
+  return status;
+}
+
+/* ---- agreement ---- */
+
+/* Two numbers, of which each process learns the maximum: who failed (member_count - member, so that the
+ * lowest wins; 0 = nobody), and sequence_next. Exact, as both are far below 2^53. */
+enum { WHO_FAILED, SEQUENCE_NEXT, AGREEMENT_VALUES };
+
+tsr_status tsr_group_prepare_agreement(tsr_group *group, tsr_error *error) {
+  int locals = tsr_group_local_count(group), members = tsr_group_member_count(group);
+  int64_t count = AGREEMENT_VALUES;
+  tsr_collective_options options = {.kind = TSR_ALL_REDUCE,
+                                    .dtype = TSR_F64,
+                                    .reduction = TSR_MAX,
+                                    .counts = &count,
+                                    .member_count = members};
+  /* Alike for all members of one kind; the largest serves all. */
+  size_t scratch_bytes = 64;
+  for (int i = 0; i < 2 && i < members; i++)
+    if (tsr_collective_scratch_bytes(&options, i) > scratch_bytes)
+      scratch_bytes = tsr_collective_scratch_bytes(&options, i);
+  group->agreements = tsr_calloc((size_t)locals, sizeof *group->agreements);
+  group->agreement_values = tsr_calloc((size_t)locals, AGREEMENT_VALUES * sizeof *group->agreement_values);
+  group->agreement_scratch = tsr_calloc((size_t)locals, scratch_bytes);
+  if (!group->agreements || !group->agreement_values || !group->agreement_scratch)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the agreements of %d members", locals);
+  for (int i = 0; i < locals; i++)
+    TSR_RETURN_IF_FAILED(tsr_collective_create(group, tsr_group_local_member(group, i), &options,
+                                               group->agreement_scratch + (size_t)i * scratch_bytes,
+                                               &group->agreements[i], error));
+  return TSR_OK;
+}
+
+void tsr_group_release_agreement(tsr_group *group) {
+  for (int i = 0; group->agreements && i < tsr_group_local_count(group); i++)
+    tsr_collective_destroy(&group->agreements[i]);
+  free(group->agreements);
+  free(group->agreement_values);
+  free(group->agreement_scratch);
+}
+
+/* Replaces every process's two values by the maxima. */
+static tsr_status exchange(tsr_group *group, double *values, tsr_error *error) {
+  int locals = tsr_group_local_count(group);
+  for (int i = 0; i < locals; i++) {
+    double *mine = group->agreement_values + i * AGREEMENT_VALUES;
+    memcpy(mine, values, AGREEMENT_VALUES * sizeof *values);
+    TSR_RETURN_IF_FAILED(tsr_collective_start(group->agreements[i], mine, mine, error));
+  }
+  TSR_RETURN_IF_FAILED(tsr_collective_wait_all(group, group->agreements, (size_t)locals, error));
+  memcpy(values, group->agreement_values, AGREEMENT_VALUES * sizeof *values);
+  return TSR_OK;
+}
+
+/* An own failure as all shall see it: with its rank, which the message names first. What already crossed
+ * ranks stays as it is. */
+static tsr_error describe(const tsr_group *group, tsr_status own, const tsr_error *own_error) {
+  tsr_error described;
+  tsr_fail(&described, own, "%s", tsr_status_text(own));
+  if (own_error && own_error->status != TSR_OK) described = *own_error;
+  described.status = own;
+  described.file = NULL;
+  if (described.rank < 0 || described.rank >= tsr_group_member_count(group))
+    described.rank = tsr_group_local_member(group, 0);
+  char prefix[24];
+  int length = snprintf(prefix, sizeof prefix, "rank %d: ", described.rank);
+  if (strncmp(described.message, prefix, (size_t)length) != 0)
+    tsr_error_wrap(&described, "rank %d", described.rank);
+  return described;
+}
+
+/* The error as it came over the wire: its texts end, its pointer is nobody's. */
+static tsr_status accept(const tsr_error *received, tsr_error *error) {
+  tsr_status status = received->status < 0 ? received->status : TSR_ERROR_INTERNAL;
+  if (!error) return status;
+  *error = *received;
+  error->status = status;
+  error->file = NULL;
+  error->message[sizeof error->message - 1] = 0;
+  error->domain[sizeof error->domain - 1] = 0;
+  error->device[sizeof error->device - 1] = 0;
+  error->build_log[sizeof error->build_log - 1] = 0;
+  return status;
+}
+
+static void restart_sequences(tsr_group *group, uint64_t base) {
+  const tsr_transport *transport = group->transport;
+  memset(group->sequences, 0,
+         (size_t)transport->local_count * (size_t)transport->member_count * sizeof *group->sequences);
+  group->sequence_base = group->sequence_next = base;
+}
+
+tsr_status tsr_group_agree(tsr_group *group, tsr_status own, const tsr_error *own_error, tsr_error *error) {
+  tsr_error record = {0};
+  if (own != TSR_OK) record = describe(group, own, own_error);
+  if (group->broken) return own != TSR_OK ? accept(&record, error) : tsr_group_check(group, error);
+
+  int members = tsr_group_member_count(group), me = tsr_group_local_member(group, 0);
+  double values[AGREEMENT_VALUES] = {own != TSR_OK ? members - me : 0, (double)group->sequence_next};
+  TSR_RETURN_IF_FAILED(exchange(group, values, error));
+  if (values[WHO_FAILED] == 0) return TSR_OK;
+
+  restart_sequences(group, (uint64_t)values[SEQUENCE_NEXT]);
+  int failed = members - (int)values[WHO_FAILED];
+  TSR_RETURN_IF_FAILED(tsr_group_broadcast(group, failed, &record, sizeof record, error));
+  return accept(&record, error);
+}

@@ -1,0 +1,77 @@
+/* comm/transport.h: what carries messages between members. Everything above is written once, on this.
+ *
+ * Messages between a pair of members with the same tag arrive in the order in which they were sent. Nothing
+ * here blocks, but for destroy, which may wait for the others to leave as well. Only the mpi transport's file
+ * includes <mpi.h>. */
+#ifndef TSR_COMM_TRANSPORT_H
+#define TSR_COMM_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/context.h"
+
+typedef struct tsr_transport tsr_transport;
+
+/* Tags are 0 .. TSR_TAG_LIMIT - 1 (what every MPI grants); collectives use those below TSR_COLLECTIVE_TAGS. */
+enum { TSR_TAG_LIMIT = 32768, TSR_COLLECTIVE_TAGS = 16384 };
+
+/* A message in flight; the caller's memory, zeroed before the first use, not moved while in flight. Opaque but
+ * for the transport. */
+typedef struct tsr_request {
+  int state;           /* 0 = idle: no message */
+  int peer;            /* the other member, for error messages */
+  int64_t bytes;
+  void *native;
+  void *data;
+  int from, to, tag;   /* sim: what it is matched by */
+  int64_t peer_bytes;  /* sim: what the other side said, if that differs */
+  struct tsr_request *next, *previous; /* sim: the queue of unmatched messages */
+} tsr_request;
+
+typedef struct tsr_transport_ops {
+  const char *name;
+  /* Frees the transport; messages in flight must have been cancelled. Legal after RANK_LOST. */
+  void (*destroy)(tsr_transport *transport);
+  /* Starts sending `bytes` (may be 0) from local member `from` to member `to`; data stays untouched until
+   * test says done. */
+  tsr_status (*isend)(tsr_transport *transport, int from, int to, int tag, const void *data, int64_t bytes,
+                      tsr_request *request, tsr_error *error);
+  /* Starts receiving exactly `bytes` from member `from` at local member `to`. */
+  tsr_status (*irecv)(tsr_transport *transport, int to, int from, int tag, void *data, int64_t bytes,
+                      tsr_request *request, tsr_error *error);
+  /* *done = the message has ended (an idle request has); a message of another size is COMM. A request that
+   * failed is idle. */
+  tsr_status (*test)(tsr_transport *transport, tsr_request *request, bool *done, tsr_error *error);
+  /* After a failure: forgets a message in flight (an idle request: nothing), so that its memory may go. */
+  void (*cancel)(tsr_transport *transport, tsr_request *request);
+  /* Signs of life: called by whoever waits, often. Lets pending work progress. *lost = a member that has given
+   * no sign for deadline seconds although this process called regularly, or -1. */
+  tsr_status (*beat)(tsr_transport *transport, double deadline_seconds, int *lost, tsr_error *error);
+  /* Seconds since some fixed moment: of this process's clock, or virtual. */
+  double (*now)(tsr_transport *transport);
+} tsr_transport_ops;
+
+struct tsr_transport {
+  const tsr_transport_ops *ops;
+  tsr_context *context;
+  int member_count;
+  int local_count;
+  int *local_members;         /* indices in the group, ascending */
+  uint64_t *bytes_sent;       /* by local member; counted by the transport */
+  int64_t message_bytes_max;  /* a longer message travels in pieces; tests make it small */
+};
+
+tsr_status tsr_transport_create_sim(tsr_context *context, int members, tsr_transport **out, tsr_error *error);
+
+/* For transports. init sets the fields above for local members first .. first + local_count - 1. */
+tsr_status tsr_transport_init(tsr_transport *transport, const tsr_transport_ops *ops, tsr_context *context,
+                              int member_count, int first, int local_count, tsr_error *error);
+void tsr_transport_finish(tsr_transport *transport);
+/* Position of a member among the local ones; -1 = it lives elsewhere. */
+int tsr_transport_local_index(const tsr_transport *transport, int member);
+/* Seconds of this host's monotonic clock. */
+double tsr_clock_seconds(void);
+
+#endif

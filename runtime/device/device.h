@@ -1,0 +1,149 @@
+/* device/device.h: what the rest of the runtime asks of an open device, and what a device implements.
+ *
+ * A device has one queue: what is enqueued runs in order. Nothing here waits for the device unless it says
+ * so; tsr_device_poll tells when all that was enqueued has ended. Every buffer goes through the ledger.
+ *
+ * Matrices are views of one buffer. Row-major: element (r, c) at offset + r * ld + c. Panel form of width w,
+ * in which CPU kernels want a weight: element (r, c) at offset + ((c / w) * ld + r) * w + c % w, where ld is the
+ * number of rows that a stored panel has; the last panel is padded to w, contents of padding unspecified. */
+#ifndef TSR_DEVICE_DEVICE_H
+#define TSR_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tessera/device.h>
+#include <tessera/graph.h>
+
+#include "base/context.h"
+#include "base/gemm_facts.h"
+
+typedef struct tsr_buffer tsr_buffer;
+
+/* A matrix on a device. All counts in elements. */
+typedef struct tsr_matrix {
+  tsr_buffer *buffer;
+  int64_t offset;
+  int64_t rows, cols;
+  int64_t ld;
+  int panel; /* panel width; 0 = row-major */
+} tsr_matrix;
+
+/* c[m,n] = alpha * op(a)[m,k] * op(b)[k,n] + beta * c; m, n, k > 0; c is not read when beta = 0. a is row-major;
+ * b and c row-major or panels of the width that the device's facts name. workspace holds
+ * tsr_gemm_workspace_bytes(); NULL if that is 0. */
+typedef struct tsr_gemm_call {
+  tsr_dtype dtype;
+  int64_t m, n, k;
+  double alpha, beta;
+  bool transpose_a, transpose_b;
+  tsr_matrix a, b, c;
+  tsr_buffer *workspace;
+} tsr_gemm_call;
+
+/* out[r,c] over out.rows x out.cols; every operand row-major or panels. An operand with rows (cols) = 1 is
+ * broadcast over rows (cols). out may be a or b, at the same place.
+ *   ADD            alpha * a + beta * b
+ *   MULTIPLY       a * b
+ *   SCALE          alpha * a
+ *   UNARY          f(a)
+ *   UNARY_GRADIENT f'(a) * b
+ *   BIAS_UNARY     f(a + b) */
+typedef enum tsr_map_kind {
+  TSR_MAP_ADD,
+  TSR_MAP_MULTIPLY,
+  TSR_MAP_SCALE,
+  TSR_MAP_UNARY,
+  TSR_MAP_UNARY_GRADIENT,
+  TSR_MAP_BIAS_UNARY
+} tsr_map_kind;
+typedef struct tsr_map_call {
+  tsr_map_kind kind;
+  tsr_unary unary;
+  tsr_dtype dtype;
+  double alpha, beta;
+  tsr_matrix a, b, out;
+} tsr_map_call;
+
+/* Reduces row-major a (rows x cols).
+ *   REDUCE_ROWS     out[c] = scale * (sum or max over r of a[r,c])
+ *   REDUCE_COLS     out[r] = scale * (sum or max over c of a[r,c])
+ *   SQUARED_ERROR   out[0] = scale * sum over all of (a - b)^2; b has a's shape
+ * Order of summation depends on the shape alone. accumulate: out += instead of out = (sum), or
+ * out = max(out, .). out is row-major, contiguous. workspace holds tsr_reduce_workspace_bytes(). */
+typedef enum tsr_reduce_kind { TSR_REDUCE_ROWS, TSR_REDUCE_COLS, TSR_REDUCE_SQUARED_ERROR } tsr_reduce_kind;
+typedef struct tsr_reduce_call {
+  tsr_reduce_kind kind;
+  tsr_reduction reduction;
+  tsr_dtype dtype;
+  double scale;
+  bool accumulate;
+  tsr_matrix a, b, out;
+  tsr_buffer *workspace;
+} tsr_reduce_call;
+
+/* WRITE: the host writes the whole range; what it held before is lost (a GPU need not send it). */
+typedef enum tsr_host_mode { TSR_HOST_READ, TSR_HOST_WRITE, TSR_HOST_READ_WRITE } tsr_host_mode;
+
+/* What a device implements. Called by the functions below alone, which have checked their arguments. */
+typedef struct tsr_device_ops {
+  /* Frees the device's own part; buffers are gone, the queue may still run: wait for it. */
+  void (*close)(tsr_device *device);
+  /* bytes > 0, within the ledger and the largest allocation. Contents undefined. */
+  tsr_status (*buffer_create)(tsr_device *device, size_t bytes, tsr_buffer **out, tsr_error *error);
+  void (*buffer_destroy)(tsr_device *device, tsr_buffer *buffer);
+  /* Enqueues making bytes [offset, offset + bytes) visible at *pointer, which is valid once poll says idle. */
+  tsr_status (*host_begin)(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                           tsr_host_mode mode, void **pointer, tsr_error *error);
+  /* Enqueues giving it back to the device. */
+  tsr_status (*host_end)(tsr_device *device, tsr_buffer *buffer, void *pointer, tsr_error *error);
+  tsr_status (*fill_zero)(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes, tsr_error *error);
+  tsr_status (*gemm)(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
+  tsr_status (*map)(tsr_device *device, const tsr_map_call *call, tsr_error *error);
+  tsr_status (*reduce)(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
+  /* Starts what was enqueued; *idle = all has ended. A failure of an earlier command is reported here. */
+  tsr_status (*poll)(tsr_device *device, bool *idle, tsr_error *error);
+} tsr_device_ops;
+
+/* The part that all devices share; an implementation begins its own struct with it. */
+struct tsr_device {
+  const tsr_device_ops *ops;
+  tsr_context *context;
+  tsr_device_info info;         /* with the caps applied */
+  tsr_gemm_facts gemm[2];       /* by TSR_F32, TSR_F64; family NONE = that dtype is not supported */
+  uint64_t bytes_used, bytes_peak;
+  uint64_t alignment;           /* of an offset in bytes within a buffer, for host_begin; 1 if any will do */
+};
+
+/* Each buffer begins with this. */
+struct tsr_buffer {
+  size_t bytes;
+};
+
+/* Errors: OUT_OF_MEMORY (ledger or device: bytes wanted, used, there), INVALID_ARGUMENT. *out is the caller's. */
+tsr_status tsr_buffer_create(tsr_device *device, size_t bytes, tsr_buffer **out, tsr_error *error);
+void tsr_buffer_destroy(tsr_device *device, tsr_buffer **buffer);
+
+tsr_status tsr_device_host_begin(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                                 tsr_host_mode mode, void **pointer, tsr_error *error);
+tsr_status tsr_device_host_end(tsr_device *device, tsr_buffer *buffer, void *pointer, tsr_error *error);
+/* The same, waiting until the pointer is valid. */
+tsr_status tsr_device_host_wait(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                                tsr_host_mode mode, void **pointer, tsr_error *error);
+tsr_status tsr_device_fill_zero(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                                tsr_error *error);
+tsr_status tsr_device_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
+tsr_status tsr_device_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);
+tsr_status tsr_device_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
+tsr_status tsr_device_poll(tsr_device *device, bool *idle, tsr_error *error);
+/* Polls and yields until idle. */
+tsr_status tsr_device_finish(tsr_device *device, tsr_error *error);
+
+/* Bytes of a matrix's element range, for tests and loaders: the index in elements of (r, c). */
+static inline int64_t tsr_matrix_index(const tsr_matrix *matrix, int64_t r, int64_t c) {
+  return matrix->panel ? matrix->offset + ((c / matrix->panel) * matrix->ld + r) * matrix->panel + c % matrix->panel
+                       : matrix->offset + r * matrix->ld + c;
+}
+
+#endif

@@ -1,0 +1,183 @@
+/* opencl_device.c: an OpenCL device: one context, one queue in order, buffers, mappings. */
+#include "device/opencl_device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/memory.h"
+#include "device/device_list.h"
+#include <tessera/version.h>
+
+void tsr_opencl_remember(tsr_opencl_device *device, cl_event event) {
+  if (device->last) clReleaseEvent(device->last);
+  device->last = event;
+}
+
+static tsr_status buffer_create(tsr_device *base, size_t bytes, tsr_buffer **out, tsr_error *error) {
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  cl_int code = CL_SUCCESS;
+  tsr_opencl_buffer *buffer = tsr_calloc(1, sizeof *buffer);
+  if (!buffer) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a buffer's description");
+  buffer->memory =
+      clCreateBuffer(device->context, CL_MEM_READ_WRITE | device->backend->buffer_flags, bytes, NULL, &code);
+  if (!buffer->memory) {
+    free(buffer);
+    tsr_status status = tsr_opencl_fail(device, "clCreateBuffer", code, error);
+    tsr_error_wrap(error, "a buffer of %zu bytes beside %llu in use", bytes,
+                   (unsigned long long)base->bytes_used);
+    return status;
+  }
+  *out = &buffer->base;
+  return TSR_OK;
+}
+
+/* Commands that use the memory keep it alive until they have ended. */
+static void buffer_destroy(tsr_device *base, tsr_buffer *buffer) {
+  (void)base;
+  clReleaseMemObject(tsr_opencl_memory(buffer));
+  free(buffer);
+}
+
+/* What a WRITE mapping held before is not wanted: a GPU need not send it. */
+static const cl_map_flags map_flags[] = {
+    [TSR_HOST_READ] = CL_MAP_READ,
+    [TSR_HOST_WRITE] = CL_MAP_WRITE_INVALIDATE_REGION,
+    [TSR_HOST_READ_WRITE] = CL_MAP_READ | CL_MAP_WRITE,
+};
+
+static tsr_status host_begin(tsr_device *base, tsr_buffer *buffer, size_t offset, size_t bytes,
+                             tsr_host_mode mode, void **pointer, tsr_error *error) {
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  cl_event event = NULL;
+  cl_int code = CL_SUCCESS;
+  *pointer = clEnqueueMapBuffer(device->queue, tsr_opencl_memory(buffer), CL_FALSE, map_flags[mode], offset,
+                                bytes, 0, NULL, &event, &code);
+  if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clEnqueueMapBuffer", code, error);
+  tsr_opencl_remember(device, event);
+  return TSR_OK;
+}
+
+static tsr_status host_end(tsr_device *base, tsr_buffer *buffer, void *pointer, tsr_error *error) {
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  cl_event event = NULL;
+  cl_int code = clEnqueueUnmapMemObject(device->queue, tsr_opencl_memory(buffer), pointer, 0, NULL, &event);
+  if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clEnqueueUnmapMemObject", code, error);
+  tsr_opencl_remember(device, event);
+  return TSR_OK;
+}
+
+/* The widest pattern that divides both is the fastest. */
+static tsr_status fill_zero(tsr_device *base, tsr_buffer *buffer, size_t offset, size_t bytes,
+                            tsr_error *error) {
+  static const char zeros[16] = {0};
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  size_t width = sizeof zeros;
+  while ((offset | bytes) % width) width /= 2;
+  cl_event event = NULL;
+  cl_int code = clEnqueueFillBuffer(device->queue, tsr_opencl_memory(buffer), zeros, width, offset, bytes, 0,
+                                    NULL, &event);
+  if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clEnqueueFillBuffer", code, error);
+  tsr_opencl_remember(device, event);
+  return TSR_OK;
+}
+
+tsr_status tsr_opencl_enqueue(tsr_opencl_device *device, cl_kernel kernel, cl_uint dimensions,
+                              const size_t *global, const size_t *local, tsr_error *error) {
+  cl_event event = NULL;
+  cl_int code =
+      clEnqueueNDRangeKernel(device->queue, kernel, dimensions, NULL, global, local, 0, NULL, &event);
+  if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clEnqueueNDRangeKernel", code, error);
+  tsr_opencl_remember(device, event);
+  return TSR_OK;
+}
+
+/* The queue runs in order, so the last command's event speaks for all of them. */
+static tsr_status poll(tsr_device *base, bool *idle, tsr_error *error) {
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  *idle = !device->last;
+  if (*idle) return TSR_OK;
+  cl_int state = CL_QUEUED;
+  cl_int code = clGetEventInfo(device->last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+  if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clGetEventInfo", code, error);
+  if (state > CL_COMPLETE) {
+    code = clFlush(device->queue);
+    return code == CL_SUCCESS ? TSR_OK : tsr_opencl_fail(device, "clFlush", code, error);
+  }
+  *idle = true;
+  tsr_opencl_remember(device, NULL);
+  if (state == CL_COMPLETE) return TSR_OK;
+  tsr_opencl_fail(device, "a command of the queue", state, error);
+  if (error) error->status = TSR_ERROR_DEVICE;
+  return TSR_ERROR_DEVICE;
+}
+
+static void device_close(tsr_device *base) {
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  if (device->queue) clFinish(device->queue);
+  tsr_opencl_kernels_destroy(device);
+  tsr_opencl_remember(device, NULL);
+  if (device->uses_clblast) tsr_clblast_forget();
+  if (device->queue) clReleaseCommandQueue(device->queue);
+  if (device->context) clReleaseContext(device->context);
+  free(device);
+}
+
+static const tsr_device_ops ops = {
+    .close = device_close,
+    .buffer_create = buffer_create,
+    .buffer_destroy = buffer_destroy,
+    .host_begin = host_begin,
+    .host_end = host_end,
+    .fill_zero = fill_zero,
+    .gemm = tsr_opencl_gemm,
+    .map = tsr_opencl_map,
+    .reduce = tsr_opencl_reduce,
+    .poll = poll,
+};
+
+static void take_fingerprint(tsr_opencl_device *device) {
+  const tsr_opencl_facts *facts = &device->facts;
+  char text[2048];
+  int length = snprintf(text, sizeof text, "%s|%s|%s|%s|%s|%s", tsr_version(), facts->platform,
+                        facts->platform_version, facts->name, facts->version, facts->driver);
+  XXH128_hash_t hash = XXH3_128bits(text, (size_t)length);
+  device->fingerprint[0] = hash.high64;
+  device->fingerprint[1] = hash.low64;
+}
+
+static tsr_status open_queue(tsr_opencl_device *device, tsr_error *error) {
+  cl_int code = CL_SUCCESS;
+  device->context = clCreateContext(NULL, 1, &device->id, NULL, NULL, &code);
+  if (!device->context) return tsr_opencl_fail(device, "clCreateContext", code, error);
+  device->queue = clCreateCommandQueue(device->context, device->id, 0, &code);
+  return device->queue ? TSR_OK : tsr_opencl_fail(device, "clCreateCommandQueue", code, error);
+}
+
+tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const char *gemm, tsr_device **out,
+                                    tsr_error *error) {
+  tsr_status status = TSR_OK;
+  tsr_opencl_device *device = tsr_calloc(1, sizeof *device);
+  if (!device) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a device");
+  device->base.ops = &ops;
+  device->base.context = context;
+  device->base.alignment = 1;
+  device->id = native;
+  cl_int code = tsr_opencl_facts_read(device->id, &device->facts);
+  if (code != CL_SUCCESS) {
+    status = tsr_opencl_fail(device, "clGetDeviceInfo", code, error);
+    goto done;
+  }
+  device->backend = tsr_opencl_claim(&device->facts, &device->base.info);
+  if (!device->base.info.usable)
+    TSR_THROW(TSR_ERROR_UNSUPPORTED, "%s cannot be used: %s", device->base.info.name,
+              device->base.info.reason);
+  take_fingerprint(device);
+  TSR_TRY(open_queue(device, error));
+  TSR_TRY(tsr_opencl_gemm_choose(device, gemm, error));
+  *out = &device->base;
+  return TSR_OK;
+done:
+  device_close(&device->base);
+  return status;
+}

@@ -1,0 +1,234 @@
+/* opencl_program.c: kernels, from this device's list, from the disk cache, or compiled.
+ *
+ * A binary is stored after a self-test and when the device closes, not when it is built: PoCL compiles a
+ * kernel when it is first enqueued, others in clCreateKernel, and only a binary taken after that spares the
+ * next process the work. A program that has grown since it was loaded (a work-group size that is new) is
+ * stored again. */
+#include "device/opencl_device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <xxhash.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "device/kernel_source.h"
+#include "device/program_cache.h"
+
+struct tsr_opencl_kernel {
+  tsr_opencl_kernel *next;
+  uint64_t hash;      /* of file, options and name: found by it, then compared */
+  char *label;        /* "file name options" */
+  cl_program program; /* each kernel has its own */
+  cl_kernel kernel;
+  tsr_cache_key key;
+  size_t stored_bytes; /* of the binary on disk; 0 = none */
+};
+
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* The kernel folder's file, or NULL if there is none. */
+static char *read_file(const char *path) {
+  tsr_text text = {0};
+  char part[4096];
+  size_t bytes;
+  FILE *file = fopen(path, "rb");
+  if (!file) return NULL;
+  while ((bytes = fread(part, 1, sizeof part, file)) > 0) tsr_text_append(&text, "%.*s", (int)bytes, part);
+  if (ferror(file) || text.failed) {
+    free(text.data);
+    text.data = NULL;
+  }
+  fclose(file);
+  return text.data;
+}
+
+static const char *embedded(const char *file) {
+  const tsr_kernel_source *source = tsr_kernel_sources;
+  while (source->name && strcmp(source->name, file)) source++;
+  return source->text;
+}
+
+/* The #line makes build logs name the true file. */
+tsr_status tsr_opencl_source_read(const tsr_opencl_device *device, const char *file, char **out,
+                                  tsr_error *error) {
+  const char *folder = tsr_context_kernel_folder(device->base.context);
+  char *path = *folder ? tsr_text_format("%s/%s", folder, file) : NULL;
+  char *own = path ? read_file(path) : NULL;
+  const char *text = own ? own : embedded(file);
+  *out = text ? tsr_text_format("#line 1 \"%s\"\n%s", own ? path : file, text) : NULL;
+  free(own);
+  free(path);
+  if (!text) return tsr_fail(error, TSR_ERROR_NOT_FOUND, "kernel file %s: it is not in this library", file);
+  return *out ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the source of %s", file);
+}
+
+/* A log message is one line. */
+static void log_lines(const tsr_opencl_device *device, char *text) {
+  char *rest = NULL;
+  for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+    tsr_log(device->base.context, TSR_LOG_ERROR, "device", "%s", line);
+}
+
+static tsr_status fail_build(const tsr_opencl_device *device, cl_program program, const char *label,
+                             cl_int code, tsr_error *error) {
+  size_t bytes = 0;
+  clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &bytes);
+  char *log = tsr_calloc(bytes + 1, 1);
+  if (log) clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, bytes, log, NULL);
+  tsr_status status =
+      tsr_fail(error, TSR_ERROR_COMPILE, "%s does not compile on %s (driver %s): %s, see the build log",
+               label, device->base.info.name, device->base.info.driver, tsr_opencl_error_name(code));
+  tsr_error_native(error, "opencl", code);
+  if (error) snprintf(error->build_log, sizeof error->build_log, "%s", log ? log : "");
+  tsr_log(device->base.context, TSR_LOG_ERROR, "device", "%s does not compile; the build log:", label);
+  if (log) log_lines(device, log);
+  free(log);
+  return status;
+}
+
+/* Options of the caller, of the backend, and of this library. The caller frees them. */
+static char *all_options(const tsr_opencl_device *device, const char *options) {
+  const char *own = device->backend->build_options;
+  return tsr_text_format("-cl-std=CL1.2%s%s%s%s", *options ? " " : "", options, own ? " " : "",
+                         own ? own : "");
+}
+
+/* Any failure leaves *program NULL: the source will do. */
+static void load_binary(tsr_opencl_device *device, tsr_opencl_kernel *kernel, const char *options) {
+  void *binary = NULL;
+  size_t bytes = 0;
+  cl_int code = CL_SUCCESS, state = CL_SUCCESS;
+  if (!tsr_cache_read(device->base.context, kernel->key, &binary, &bytes)) return;
+  cl_program program = clCreateProgramWithBinary(device->context, 1, &device->id, &bytes,
+                                                 (const unsigned char **)&binary, &state, &code);
+  if (program && state == CL_SUCCESS) code = clBuildProgram(program, 1, &device->id, options, NULL, NULL);
+  free(binary);
+  if (code == CL_SUCCESS && state == CL_SUCCESS) {
+    kernel->program = program;
+    kernel->stored_bytes = bytes;
+    tsr_log(device->base.context, TSR_LOG_DEBUG, "device", "loaded %s from the cache", kernel->label);
+    return;
+  }
+  tsr_log(device->base.context, TSR_LOG_WARNING, "device",
+          "the cached binary %016llx%016llx.bin of %s is refused by the driver (%s) and made anew",
+          (unsigned long long)kernel->key.half[0], (unsigned long long)kernel->key.half[1], kernel->label,
+          tsr_opencl_error_name(code));
+  if (program) clReleaseProgram(program);
+}
+
+static tsr_status compile(tsr_opencl_device *device, tsr_opencl_kernel *kernel, const char *source,
+                          const char *options, tsr_error *error) {
+  double start = seconds_now();
+  char seconds[16];
+  cl_int code = CL_SUCCESS;
+  kernel->program = clCreateProgramWithSource(device->context, 1, &source, NULL, &code);
+  if (!kernel->program) return tsr_opencl_fail(device, "clCreateProgramWithSource", code, error);
+  code = clBuildProgram(kernel->program, 1, &device->id, options, NULL, NULL);
+  if (code != CL_SUCCESS) return fail_build(device, kernel->program, kernel->label, code, error);
+  tsr_log(device->base.context, TSR_LOG_INFO, "device", "compiled %s in %s", kernel->label,
+          tsr_format_seconds(seconds, seconds_now() - start));
+  return TSR_OK;
+}
+
+static tsr_status build(tsr_opencl_device *device, tsr_opencl_kernel *kernel, const char *file,
+                        const char *name, const char *options, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  cl_int code = CL_SUCCESS;
+  char *source = NULL, *all = all_options(device, options);
+  if (!all) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for build options");
+  TSR_TRY(tsr_opencl_source_read(device, file, &source, error));
+  const char *const parts[] = {"program", source, all, name};
+  kernel->key = tsr_cache_key_of(device->fingerprint, parts, sizeof parts / sizeof *parts);
+  load_binary(device, kernel, all);
+  if (!kernel->program) TSR_TRY(compile(device, kernel, source, all, error));
+  kernel->kernel = clCreateKernel(kernel->program, name, &code);
+  if (!kernel->kernel) status = fail_build(device, kernel->program, kernel->label, code, error);
+done:
+  free(source);
+  free(all);
+  return status;
+}
+
+static void release(tsr_opencl_kernel *kernel) {
+  if (kernel->kernel) clReleaseKernel(kernel->kernel);
+  if (kernel->program) clReleaseProgram(kernel->program);
+  free(kernel->label);
+  free(kernel);
+}
+
+static tsr_opencl_kernel *find(tsr_opencl_device *device, const char *label, size_t length) {
+  uint64_t hash = XXH3_64bits(label, length);
+  tsr_opencl_kernel *kernel = device->kernels;
+  while (kernel && (kernel->hash != hash || strcmp(kernel->label, label))) kernel = kernel->next;
+  return kernel;
+}
+
+tsr_status tsr_opencl_kernel_get(tsr_opencl_device *device, const char *file, const char *name,
+                                 const char *options, cl_kernel *out, tsr_error *error) {
+  char label[1024];
+  int length = snprintf(label, sizeof label, "%s %s %s", file, name, options);
+  if (length < 0 || (size_t)length >= sizeof label)
+    return tsr_fail(error, TSR_ERROR_INTERNAL, "build options of %s: %d characters, at most %zu", file,
+                    length, sizeof label - 1);
+  tsr_opencl_kernel *kernel = find(device, label, (size_t)length);
+  if (!kernel) {
+    kernel = tsr_calloc(1, sizeof *kernel);
+    if (kernel) kernel->label = tsr_text_copy(label);
+    tsr_status status = kernel && kernel->label ? build(device, kernel, file, name, options, error)
+                                                : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY,
+                                                           "no memory for a kernel's description");
+    if (status != TSR_OK) {
+      if (kernel) release(kernel);
+      return status;
+    }
+    kernel->hash = XXH3_64bits(label, (size_t)length);
+    kernel->next = device->kernels;
+    device->kernels = kernel;
+  }
+  *out = kernel->kernel;
+  return TSR_OK;
+}
+
+static void store(const tsr_opencl_device *device, tsr_opencl_kernel *kernel) {
+  size_t bytes = 0;
+  if (clGetProgramInfo(kernel->program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS)
+    return;
+  if (!bytes || bytes == kernel->stored_bytes) return;
+  unsigned char *binary = tsr_malloc(bytes);
+  if (binary &&
+      clGetProgramInfo(kernel->program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS)
+    tsr_cache_write(device->base.context, kernel->key, binary, bytes);
+  kernel->stored_bytes = bytes;
+  free(binary);
+}
+
+void tsr_opencl_kernels_store(tsr_opencl_device *device) {
+  if (!*tsr_context_cache_folder(device->base.context)) return;
+  for (tsr_opencl_kernel *kernel = device->kernels; kernel; kernel = kernel->next) store(device, kernel);
+}
+
+bool tsr_opencl_cache_lock(const tsr_opencl_device *device, double seconds, tsr_cache_lock *out) {
+  static const char *const parts[] = {"lock"};
+  return tsr_cache_lock_take(device->base.context, tsr_cache_key_of(device->fingerprint, parts, 1), seconds,
+                             out);
+}
+
+/* Ranks that end together have built the same kernels: one of them stores, the others do not wait for it. */
+void tsr_opencl_kernels_destroy(tsr_opencl_device *device) {
+  tsr_cache_lock lock;
+  if (device->kernels && tsr_opencl_cache_lock(device, 0, &lock)) {
+    tsr_opencl_kernels_store(device);
+    tsr_cache_lock_release(&lock);
+  }
+  while (device->kernels) {
+    tsr_opencl_kernel *kernel = device->kernels;
+    device->kernels = kernel->next;
+    release(kernel);
+  }
+}

@@ -1,0 +1,161 @@
+/* tsr_session_check: one step, checked part by part, and against the whole f64 oracle where that is affordable. */
+#include "exec/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+void tsr_check_options_init(tsr_check_options *options) {
+  *options = *TSR_CHECK_OPTIONS(.seed = 0);
+}
+
+/* --- parameters as they were before ---------------------------------------------------------------------------- */
+
+/* What the step will overwrite, one block per local member and assigned value, in f64 (which holds f32 exactly). */
+typedef struct snapshot {
+  double **blocks; /* [local * value_count + value id] */
+} snapshot;
+
+static tsr_status transfer_assigned(tsr_session *session, snapshot *kept, bool restore, tsr_error *error) {
+  const tsr_graph *graph = session->plan->graph;
+  for (int i = 0; i < session->local_count; i++) {
+    tsr_local *local = &session->locals[i];
+    for (size_t id = 1; id < graph->value_count && local->active_index >= 0; id++) {
+      tsr_tensor tensor;
+      double **block = &kept->blocks[(size_t)i * graph->value_count + id];
+      if (!graph->values[id].assigned.id) continue;
+      TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, (tsr_value){(uint32_t)id}, &tensor, error));
+      if (!*block) *block = tsr_calloc((size_t)(tensor.rows * tensor.cols), sizeof **block);
+      if (!*block) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to keep the parameters");
+      TSR_RETURN_IF_FAILED(
+          restore ? tsr_tensor_write(local->device, &tensor, *block, TSR_F64, tensor.cols, 1, error)
+                  : tsr_tensor_read(local->device, &tensor, *block, TSR_F64, tensor.cols, 1, error));
+    }
+  }
+  return TSR_OK;
+}
+
+static void free_snapshot(const tsr_session *session, snapshot *kept) {
+  size_t count = (size_t)session->local_count * session->plan->graph->value_count;
+  for (size_t i = 0; kept->blocks && i < count; i++) free(kept->blocks[i]);
+  free(kept->blocks);
+}
+
+/* --- the whole oracle ------------------------------------------------------------------------------------------ */
+
+static tsr_status gather_f64(tsr_session *session, tsr_value value, double **out, tsr_error *error) {
+  const tsr_shape *shape = &tsr_graph_at(session->plan->graph, value)->shape;
+  *out = tsr_calloc((size_t)tsr_shape_count(shape), sizeof **out);
+  tsr_status status = *out ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the oracle");
+  TSR_RETURN_IF_FAILED(tsr_session_agree(session, status, error));
+  tsr_array array = tsr_array_dense(*out, TSR_F64, shape);
+  return tsr_session_gather(session, value, &array, error);
+}
+
+/* Every leaf as it is stored now. */
+static tsr_status gather_leaves(tsr_session *session, tsr_oracle_value *values, tsr_error *error) {
+  const tsr_graph *graph = session->plan->graph;
+  for (size_t id = 1; id < graph->value_count; id++) {
+    if (graph->values[id].producer >= 0) continue;
+    TSR_RETURN_IF_FAILED(gather_f64(session, (tsr_value){(uint32_t)id}, &values[id].exact, error));
+    values[id].error = tsr_calloc((size_t)tsr_shape_count(&graph->values[id].shape), sizeof(double));
+    tsr_status status =
+        values[id].error ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the oracle");
+    TSR_RETURN_IF_FAILED(tsr_session_agree(session, status, error));
+  }
+  return TSR_OK;
+}
+
+/* found: outputs, and targets of assigns, which hold the assigned value now. */
+static tsr_status compare(tsr_session *session, tsr_value found, tsr_value expected, const tsr_oracle_value *values,
+                          tsr_finding *finding, tsr_error *error) {
+  double *data = NULL;
+  char buffer[80];
+  const char *name = tsr_check_name(session->plan, found, buffer, sizeof buffer);
+  const tsr_shape *shape = &tsr_graph_at(session->plan->graph, found)->shape;
+  tsr_status status = gather_f64(session, found, &data, error);
+  int64_t count = tsr_shape_count(shape), cols = shape->axes ? shape->extent[shape->axes - 1] : 1;
+  for (int64_t i = 0; status == TSR_OK && i < count; i++)
+    tsr_finding_note(finding, data[i], values[expected.id].exact[i], values[expected.id].error[i],
+                     "%s, element (%lld, %lld) against the oracle", name, (long long)(i / cols), (long long)(i % cols));
+  free(data);
+  return status;
+}
+
+static tsr_status compare_all(tsr_session *session, const tsr_oracle_value *values, tsr_finding *finding,
+                              tsr_error *error) {
+  const tsr_graph *graph = session->plan->graph;
+  for (size_t id = 1; id < graph->value_count; id++) {
+    tsr_value self = {(uint32_t)id};
+    if (graph->values[id].output && graph->values[id].producer >= 0)
+      TSR_RETURN_IF_FAILED(compare(session, self, self, values, finding, error));
+    if (graph->values[id].assigned.id)
+      TSR_RETURN_IF_FAILED(compare(session, self, graph->values[id].assigned, values, finding, error));
+  }
+  return TSR_OK;
+}
+
+static void free_values(const tsr_graph *graph, tsr_oracle_value *values) {
+  for (size_t id = 1; values && id < graph->value_count; id++) {
+    free(values[id].exact);
+    free(values[id].error);
+  }
+  free(values);
+}
+
+/* --------------------------------------------------------------------------------------------------------------- */
+
+static tsr_status merge_findings(tsr_session *session, tsr_finding *finding, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  size_t locals = (size_t)session->local_count, members = (size_t)tsr_group_member_count(session->group);
+  tsr_finding *own = tsr_calloc(locals, sizeof *own), *all = tsr_calloc(members, sizeof *all);
+  if (!own || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for findings");
+  TSR_TRY(tsr_session_agree(session, status, error));
+  for (size_t i = 0; i < locals; i++) own[i] = *finding;
+  TSR_TRY(tsr_group_gather(session->group, own, sizeof *own, all, error));
+  for (size_t i = 0; i < members; i++) tsr_finding_merge(finding, &all[i]);
+done:
+  free(own);
+  free(all);
+  return status;
+}
+
+tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *options, tsr_check *out,
+                             tsr_error *error) {
+  TSR_CHECK_OPTIONS_SIZE(options, tsr_check_options);
+  TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_check", error));
+  tsr_status status = TSR_OK;
+  tsr_check_options defaults;
+  tsr_check_options_init(&defaults);
+  if (!options) options = &defaults;
+  const tsr_graph *graph = session->plan->graph;
+  *out = (tsr_check){.oracle = tsr_graph_flops(graph) <= options->oracle_flops};
+  tsr_finding finding = {0};
+  snapshot kept = {tsr_calloc((size_t)session->local_count * graph->value_count, sizeof(double *))};
+  tsr_oracle_value *values = tsr_calloc(graph->value_count, sizeof *values);
+  if (!kept.blocks || !values) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a check");
+  if (status == TSR_OK) status = transfer_assigned(session, &kept, false, error);
+  TSR_TRY(tsr_session_agree(session, status, error));
+  if (out->oracle) TSR_TRY(gather_leaves(session, values, error));
+  TSR_TRY(tsr_check_run_step(session, options->seed, &finding, error));
+  if (out->oracle) {
+    TSR_TRY(tsr_session_agree(session, tsr_graph_evaluate(graph, values, error), error));
+    TSR_TRY(compare_all(session, values, &finding, error));
+  }
+  TSR_TRY(tsr_session_agree(session, transfer_assigned(session, &kept, true, error), error));
+  TSR_TRY(merge_findings(session, &finding, error));
+  out->passed = finding.ratio <= 1;
+  out->max_error = finding.error;
+  out->bound = finding.bound;
+  out->detectable = finding.detectable;
+  memcpy(out->where, finding.where, sizeof out->where);
+  if (!out->passed)
+    status = tsr_fail(error, TSR_ERROR_CHECK_FAILED, "verification failed: %s is off by %.3g, allowed is %.3g",
+                      finding.where, finding.error, finding.bound);
+done:
+  free_snapshot(session, &kept);
+  free_values(graph, values);
+  return status;
+}

@@ -1,0 +1,47 @@
+/* exec/check.h: the parts of tsr_session_check. */
+#ifndef TSR_EXEC_CHECK_H
+#define TSR_EXEC_CHECK_H
+
+#include "exec/session.h"
+
+/* The worst place found so far: the largest error in units of its bound. Plain data: members exchange it. */
+typedef struct tsr_finding {
+  double ratio, error, bound;
+  double detectable; /* the largest bound of all places looked at: a larger error would have been found anywhere */
+  char where[128];
+} tsr_finding;
+
+/* Notes |found - expected| against bound. NaN never passes, unless both are NaN. */
+void tsr_finding_note(tsr_finding *finding, double found, double expected, double bound, const char *format, ...)
+    TSR_PRINTF(5, 6);
+void tsr_finding_merge(tsr_finding *finding, const tsr_finding *other);
+
+/* Runs one step, and checks each of its parts on its inputs as stored: products by a random +-1 vector on every block of
+ * 256 columns, elementwise operators on sampled rows, reductions whole, collectives by signed sums. */
+tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *finding, tsr_error *error);
+
+/* A random sign by index. */
+double tsr_check_sign(uint64_t seed, uint64_t index);
+
+/* --- one member, one step (check_products.c, check_elements.c) ------------------------------------------------- */
+
+/* One NODE step on one member, prepared before it runs. */
+typedef struct tsr_step_probe {
+  double *expected, *bound; /* sampled elements of an elementwise step, or a whole reduction */
+  int64_t count;
+  int64_t rows[16], row_count, col, cols; /* which: rows x [col, col + cols) of the output */
+} tsr_step_probe;
+
+tsr_status tsr_check_product(tsr_session *session, tsr_local *local, const tsr_step *step, uint64_t seed,
+                             tsr_finding *finding, tsr_error *error);
+tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, const tsr_step *step, uint64_t seed,
+                                     tsr_step_probe *probe, tsr_error *error);
+tsr_status tsr_check_elements_after(tsr_session *session, tsr_local *local, const tsr_step *step,
+                                    tsr_step_probe *probe, tsr_finding *finding, tsr_error *error);
+
+/* The rule of a NODE step. */
+tsr_rule tsr_check_rule(const tsr_plan *plan, const tsr_step *step);
+/* A value's name for people. */
+const char *tsr_check_name(const tsr_plan *plan, tsr_value value, char *buffer, size_t bytes);
+
+#endif

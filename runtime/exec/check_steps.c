@@ -1,0 +1,228 @@
+/* One step in lockstep: every member ends a part before anybody begins the next, and each part is checked.
+ *
+ * A collective is checked by sums with random signs over 256 classes of elements (by global index): what the members
+ * held before must, added up, be what they hold after. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "exec/check.h"
+
+enum { CLASSES = 256 };
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+double tsr_check_sign(uint64_t seed, uint64_t index) {
+  uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return (z ^ (z >> 31)) & 1 ? 1 : -1;
+}
+
+void tsr_finding_note(tsr_finding *finding, double found, double expected, double bound, const char *format, ...) {
+  double error = fabs(found - expected);
+  bool same = found == expected || (isnan(found) && isnan(expected));
+  double ratio = same ? 0 : bound > 0 && error <= HUGE_VAL ? error / bound : HUGE_VAL;
+  if (isnan(ratio)) ratio = isnan(bound) && !isnan(error) ? 0 : HUGE_VAL;
+  if (bound > finding->detectable && bound < HUGE_VAL) finding->detectable = bound;
+  if (finding->where[0] && ratio <= finding->ratio) return;
+  finding->ratio = ratio;
+  finding->error = same ? 0 : error;
+  finding->bound = bound;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(finding->where, sizeof finding->where, format, arguments);
+  va_end(arguments);
+}
+
+void tsr_finding_merge(tsr_finding *finding, const tsr_finding *other) {
+  double detectable = finding->detectable > other->detectable ? finding->detectable : other->detectable;
+  if (other->where[0] && (!finding->where[0] || other->ratio > finding->ratio)) *finding = *other;
+  finding->detectable = detectable;
+}
+
+tsr_rule tsr_check_rule(const tsr_plan *plan, const tsr_step *step) {
+  tsr_rule rules[TSR_RULES_MAX];
+  const tsr_node *node = &plan->graph->nodes[step->node];
+  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+  return rules[plan->decision.rules[step->node]];
+}
+
+const char *tsr_check_name(const tsr_plan *plan, tsr_value value, char *buffer, size_t bytes) {
+  const tsr_graph_value *at = tsr_graph_at(plan->graph, value);
+  if (at->name || at->output)
+    snprintf(buffer, bytes, "%s", at->name ? at->name : at->output);
+  else
+    snprintf(buffer, bytes, "%s %%%u", tsr_operator_rules_of(plan->graph->nodes[at->producer].op)->name, value.id);
+  return buffer;
+}
+
+/* Signed and absolute sums of what one member holds, by class of global index. */
+typedef struct class_sums {
+  double sum[CLASSES], absolute[CLASSES];
+} class_sums;
+
+static tsr_status sum_classes(tsr_session *session, tsr_local *local, tsr_value value, tsr_place place, uint64_t seed,
+                              class_sums *sums, tsr_error *error) {
+  const tsr_plan *plan = session->plan;
+  tsr_tensor tensor;
+  TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, value, place, &tensor, error));
+  if (tsr_tensor_is_empty(&tensor)) return TSR_OK;
+  int64_t rows, cols, row0 = 0, col0 = 0, end;
+  int axes = tsr_graph_at(plan->graph, value)->shape.axes;
+  tsr_shape_matrix(&tsr_graph_at(plan->graph, value)->shape, &rows, &cols);
+  if (place >= 0 && place == axes - 1)
+    tsr_plan_range(plan, value, place, place, local->active_index, &col0, &end);
+  else if (place == 0) {
+    tsr_plan_range(plan, value, place, place, local->active_index, &row0, &end);
+    row0 *= rows / tsr_graph_at(plan->graph, value)->shape.extent[0];
+  }
+  double *data = tsr_calloc((size_t)(tensor.rows * tensor.cols), sizeof *data);
+  if (!data) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to check a collective");
+  tsr_status status = tsr_tensor_read(local->device, &tensor, data, TSR_F64, tensor.cols, 1, error);
+  for (int64_t i = 0; i < tensor.rows && status == TSR_OK; i++)
+    for (int64_t j = 0; j < tensor.cols; j++) {
+      uint64_t index = (uint64_t)((row0 + i) * cols + col0 + j);
+      double element = data[i * tensor.cols + j];
+      sums->sum[index % CLASSES] += tsr_check_sign(seed, index) * element;
+      sums->absolute[index % CLASSES] += fabs(element);
+    }
+  free(data);
+  return status;
+}
+
+/* Adds up every active member's sums for a layout of which each holds a part; of a replicated one, the own sums. */
+static tsr_status gather_sums(tsr_session *session, const class_sums *own, class_sums *total, tsr_error *error) {
+  size_t members = (size_t)tsr_group_member_count(session->group);
+  class_sums *all = tsr_calloc(members, sizeof *all);
+  tsr_status status =
+      all ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to check a collective");
+  TSR_TRY(tsr_session_agree(session, status, error));
+  TSR_TRY(tsr_group_gather(session->group, own, sizeof *own, all, error));
+  memset(total, 0, sizeof *total);
+  for (size_t i = 0; i < members; i++)
+    for (int j = 0; j < CLASSES; j++) {
+      total->sum[j] += all[i].sum[j];
+      total->absolute[j] += all[i].absolute[j];
+    }
+done:
+  free(all);
+  return status;
+}
+
+/* What the checks of one plan step remember from before it. */
+typedef struct lockstep {
+  tsr_session *session;
+  uint64_t seed;
+  class_sums *own;       /* [local] */
+  class_sums before;
+  tsr_step_probe *probes; /* [local] */
+  tsr_finding *finding;
+} lockstep;
+
+static tsr_status all_sums(lockstep *l, const tsr_step *step, tsr_place place, class_sums *total, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  memset(l->own, 0, (size_t)l->session->local_count * sizeof *l->own);
+  for (int i = 0; i < l->session->local_count && status == TSR_OK; i++)
+    if (l->session->locals[i].active_index >= 0)
+      status = sum_classes(l->session, &l->session->locals[i], step->value, place, l->seed, &l->own[i], error);
+  TSR_RETURN_IF_FAILED(tsr_session_agree(l->session, status, error));
+  return gather_sums(l->session, l->own, total, error);
+}
+
+/* A maximum has no such sums; nothing to compare then. */
+static bool has_sums(const tsr_step *step) {
+  return step->kind == TSR_STEP_CONVERT && step->from != TSR_PLACE_MAX;
+}
+
+static bool is_product(const lockstep *l, const tsr_step *step) {
+  return l->session->plan->graph->nodes[step->node].op == TSR_OPERATOR_MATMUL;
+}
+
+static tsr_status before_step(lockstep *l, const tsr_step *step, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  if (has_sums(step)) return all_sums(l, step, step->from, &l->before, error);
+  if (step->kind != TSR_STEP_NODE || is_product(l, step)) return TSR_OK;
+  for (int i = 0; i < l->session->local_count && status == TSR_OK; i++)
+    if (l->session->locals[i].active_index >= 0)
+      status = tsr_check_elements_before(l->session, &l->session->locals[i], step, l->seed, &l->probes[i], error);
+  return tsr_session_agree(l->session, status, error);
+}
+
+static void compare_sums(lockstep *l, const tsr_step *step, const class_sums *after, int member) {
+  char buffer[80];
+  const tsr_plan *plan = l->session->plan;
+  const char *name = tsr_check_name(plan, step->value, buffer, sizeof buffer);
+  double epsilon = tsr_dtype_epsilon(tsr_graph_at(plan->graph, step->value)->dtype);
+  /* Adding up n summands rounds n - 1 times; moving data not at all, but the f64 sums do. */
+  double roundings = step->from < 0 ? plan->decision.active_count - 1 : 0;
+  for (int j = 0; j < CLASSES; j++) {
+    double bound = (roundings * epsilon + 1e-13) * l->before.absolute[j];
+    tsr_finding_note(l->finding, after->sum[j], l->before.sum[j], bound, "%s of %s, elements %d modulo %d of rank %d",
+                     tsr_collective_kind_name(step->collective), name, j, CLASSES, member);
+  }
+}
+
+static tsr_status after_convert(lockstep *l, const tsr_step *step, tsr_error *error) {
+  class_sums total;
+  TSR_RETURN_IF_FAILED(all_sums(l, step, step->to, &total, error));
+  for (int i = 0; i < l->session->local_count; i++)
+    if (l->session->locals[i].active_index >= 0)
+      compare_sums(l, step, step->to >= 0 ? &total : &l->own[i], l->session->locals[i].member);
+  return TSR_OK;
+}
+
+static tsr_status after_step(lockstep *l, const tsr_step *step, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  if (has_sums(step)) return after_convert(l, step, error);
+  if (step->kind != TSR_STEP_NODE) return TSR_OK;
+  for (int i = 0; i < l->session->local_count && status == TSR_OK; i++) {
+    tsr_local *local = &l->session->locals[i];
+    if (local->active_index < 0) continue;
+    status = is_product(l, step)
+                 ? tsr_check_product(l->session, local, step, l->seed, l->finding, error)
+                 : tsr_check_elements_after(l->session, local, step, &l->probes[i], l->finding, error);
+  }
+  return tsr_session_agree(l->session, status, error);
+}
+
+/* All local members go through plan step `index`. */
+static tsr_status run_part(tsr_session *session, int index, tsr_error *error) {
+  for (bool all = false; !all;) {
+    all = true;
+    for (int i = 0; i < session->local_count; i++) {
+      tsr_local *local = &session->locals[i];
+      bool ended;
+      if (local->active_index < 0 || local->step > index) continue;
+      TSR_RETURN_IF_FAILED(tsr_local_advance(session, local, &ended, error));
+      all &= ended;
+    }
+    if (!all) TSR_RETURN_IF_FAILED(tsr_group_wait_turn(session->group, error));
+  }
+  for (int i = 0; i < session->local_count; i++)
+    if (session->locals[i].active_index >= 0)
+      TSR_RETURN_IF_FAILED(tsr_device_finish(session->locals[i].device, error));
+  return TSR_OK;
+}
+
+tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *finding, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  size_t locals = (size_t)session->local_count;
+  lockstep l = {.session = session, .seed = seed, .finding = finding};
+  l.own = tsr_calloc(locals, sizeof *l.own);
+  l.probes = tsr_calloc(locals, sizeof *l.probes);
+  if (!l.own || !l.probes) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to check a step");
+  TSR_TRY(tsr_session_agree(session, status, error));
+  for (size_t i = 0; i < locals; i++) session->locals[i].step = 0;
+  for (int i = 0; i < session->plan->step_count; i++) {
+    const tsr_step *step = &session->plan->steps[i];
+    TSR_TRY(before_step(&l, step, error));
+    TSR_TRY(tsr_session_agree(session, run_part(session, i, error), error));
+    TSR_TRY(after_step(&l, step, error));
+  }
+done:
+  free(l.own);
+  free(l.probes);
+  return status;
+}

@@ -1,0 +1,207 @@
+#include "exec/launch.h"
+
+#include <math.h>
+
+static int64_t smaller(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+/* --- products ----------------------------------------------------------------------------------------------- */
+
+/* op(a) or op(b) seen untransposed: rows and columns change places. */
+static int64_t next_cut(const tsr_tensor *tensor, bool along_cols, int64_t position) {
+  return along_cols ? tsr_tensor_next_col(tensor, position) : tsr_tensor_next_row(tensor, position);
+}
+
+static tsr_matrix operand_block(const tsr_tensor *tensor, bool transposed, int64_t row, int64_t rows, int64_t col,
+                                int64_t cols) {
+  return transposed ? tsr_tensor_block(tensor, col, cols, row, rows) : tsr_tensor_block(tensor, row, rows, col, cols);
+}
+
+/* Sums over all of k into one block of c; the first product takes beta, the others add. */
+static tsr_status launch_product(const tsr_launch *launch, tsr_gemm_call call, int64_t i, int64_t j, int64_t k,
+                                 tsr_error *error) {
+  const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1];
+  for (int64_t p = 0; p < k; p += call.k) {
+    call.k = smaller(next_cut(a, !call.transpose_a, p), next_cut(b, call.transpose_b, p)) - p;
+    call.a = operand_block(a, call.transpose_a, i, call.m, p, call.k);
+    call.b = operand_block(b, call.transpose_b, p, call.k, j, call.n);
+    TSR_RETURN_IF_FAILED(tsr_device_gemm(launch->device, &call, error));
+    call.beta = 1;
+  }
+  return TSR_OK;
+}
+
+/* The summand beta c goes into the output first, unless another member adds it. */
+static tsr_status launch_summand(const tsr_launch *launch, double *beta, tsr_error *error) {
+  const tsr_node *node = launch->node;
+  *beta = 0;
+  if (node->beta == 0 || (launch->rule->one_owner[2] && !launch->owner)) return TSR_OK;
+  *beta = node->beta;
+  return tsr_launch_copy(launch->device, &launch->inputs[2], &launch->output, error);
+}
+
+static tsr_status launch_scale(const tsr_launch *launch, double alpha, const tsr_tensor *a, tsr_error *error);
+
+static tsr_status launch_matmul(const tsr_launch *launch, tsr_error *error) {
+  const tsr_node *node = launch->node;
+  const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1], *c = &launch->output;
+  int64_t k = node->transpose_a ? a->rows : a->cols;
+  double beta;
+  if (tsr_tensor_is_empty(c)) return TSR_OK;
+  TSR_RETURN_IF_FAILED(launch_summand(launch, &beta, error));
+  if (!k) return beta == 0 ? tsr_tensor_zero(launch->device, c, error) : launch_scale(launch, beta, c, error);
+  tsr_gemm_call call = {.dtype = c->dtype,
+                        .alpha = node->alpha,
+                        .beta = beta,
+                        .transpose_a = node->transpose_a,
+                        .transpose_b = node->transpose_b,
+                        .workspace = launch->workspace};
+  for (int64_t i = 0; i < c->rows; i += call.m) {
+    call.m = smaller(tsr_tensor_next_row(c, i), next_cut(a, node->transpose_a, i)) - i;
+    for (int64_t j = 0; j < c->cols; j += call.n) {
+      call.n = smaller(tsr_tensor_next_col(c, j), next_cut(b, !node->transpose_b, j)) - j;
+      call.c = tsr_tensor_block(c, i, call.m, j, call.n);
+      TSR_RETURN_IF_FAILED(launch_product(launch, call, i, j, k, error));
+    }
+  }
+  return TSR_OK;
+}
+
+/* --- elementwise -------------------------------------------------------------------------------------------- */
+
+/* The block of an operand that belongs to a block of the output; a single row or column is broadcast. */
+static tsr_matrix map_block(const tsr_tensor *tensor, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+  bool one_row = tensor->rows == 1, one_col = tensor->cols == 1;
+  return tsr_tensor_block(tensor, one_row ? 0 : row, one_row ? 1 : rows, one_col ? 0 : col, one_col ? 1 : cols);
+}
+
+static int64_t map_end(const tsr_tensor *tensor, bool along_cols, int64_t position, int64_t end) {
+  if ((along_cols ? tensor->cols : tensor->rows) == 1) return end;
+  return smaller(end, next_cut(tensor, along_cols, position));
+}
+
+static tsr_status launch_map(tsr_device *device, tsr_map_call call, const tsr_tensor *a, const tsr_tensor *b,
+                             const tsr_tensor *out, tsr_error *error) {
+  int64_t rows, cols;
+  call.dtype = out->dtype;
+  for (int64_t i = 0; i < out->rows; i += rows) {
+    rows = map_end(a, false, i, tsr_tensor_next_row(out, i)) - i;
+    if (b) rows = map_end(b, false, i, i + rows) - i;
+    for (int64_t j = 0; j < out->cols; j += cols) {
+      cols = map_end(a, true, j, tsr_tensor_next_col(out, j)) - j;
+      if (b) cols = map_end(b, true, j, j + cols) - j;
+      call.a = map_block(a, i, rows, j, cols);
+      if (b) call.b = map_block(b, i, rows, j, cols);
+      call.out = tsr_tensor_block(out, i, rows, j, cols);
+      TSR_RETURN_IF_FAILED(tsr_device_map(device, &call, error));
+    }
+  }
+  return TSR_OK;
+}
+
+tsr_status tsr_launch_copy(tsr_device *device, const tsr_tensor *from, const tsr_tensor *to, tsr_error *error) {
+  return launch_map(device, (tsr_map_call){.kind = TSR_MAP_SCALE, .alpha = 1}, from, NULL, to, error);
+}
+
+static tsr_status launch_scale(const tsr_launch *launch, double alpha, const tsr_tensor *a, tsr_error *error) {
+  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_SCALE, .alpha = alpha}, a, NULL, &launch->output,
+                    error);
+}
+
+static tsr_status launch_add(const tsr_launch *launch, tsr_error *error) {
+  const tsr_node *node = launch->node;
+  const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1];
+  if (launch->fused)
+    return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_BIAS_UNARY, .unary = launch->fused->unary}, a, b,
+                      &launch->output, error);
+  /* A summand that only one owner adds counts as zero elsewhere. */
+  double alpha = launch->rule->one_owner[0] && !launch->owner ? 0 : node->alpha;
+  double beta = launch->rule->one_owner[1] && !launch->owner ? 0 : node->beta;
+  if (beta == 0) return launch_scale(launch, alpha, a, error);
+  if (alpha == 0) return launch_scale(launch, beta, b, error);
+  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_ADD, .alpha = alpha, .beta = beta}, a, b,
+                    &launch->output, error);
+}
+
+static tsr_status launch_multiply(const tsr_launch *launch, tsr_error *error) {
+  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_MULTIPLY}, &launch->inputs[0], &launch->inputs[1],
+                    &launch->output, error);
+}
+
+static tsr_status launch_scale_node(const tsr_launch *launch, tsr_error *error) {
+  return launch_scale(launch, launch->node->alpha, &launch->inputs[0], error);
+}
+
+static tsr_status launch_unary(const tsr_launch *launch, tsr_error *error) {
+  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_UNARY, .unary = launch->node->unary},
+                    &launch->inputs[0], NULL, &launch->output, error);
+}
+
+static tsr_status launch_unary_gradient(const tsr_launch *launch, tsr_error *error) {
+  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_UNARY_GRADIENT, .unary = launch->node->unary},
+                    &launch->inputs[0], &launch->inputs[1], &launch->output, error);
+}
+
+/* --- reductions --------------------------------------------------------------------------------------------- */
+
+/* Nothing to reduce: the neutral element. */
+static tsr_status launch_neutral(const tsr_launch *launch, tsr_reduction reduction, tsr_error *error) {
+  if (tsr_tensor_is_empty(&launch->output)) return TSR_OK;
+  if (reduction == TSR_SUM) return tsr_tensor_zero(launch->device, &launch->output, error);
+  double lowest = -INFINITY;
+  return tsr_tensor_write(launch->device, &launch->output, &lowest, TSR_F64, 0, 0, error);
+}
+
+/* One piece of rows after another; sums over rows accumulate, sums over columns fill their own part. */
+static tsr_status launch_pieces(const tsr_launch *launch, tsr_reduce_call call, const tsr_tensor *b, tsr_error *error) {
+  const tsr_tensor *a = &launch->inputs[0], *out = &launch->output;
+  bool along = call.kind == TSR_REDUCE_COLS;
+  int64_t rows;
+  call.dtype = a->dtype;
+  call.workspace = launch->workspace;
+  for (int64_t i = 0; i < a->rows; i += rows) {
+    rows = smaller(tsr_tensor_next_row(a, i), b ? tsr_tensor_next_row(b, i) : a->rows) - i;
+    call.a = tsr_tensor_block(a, i, rows, 0, a->cols);
+    if (b) call.b = tsr_tensor_block(b, i, rows, 0, a->cols);
+    call.out = along ? tsr_tensor_block(out, 0, 1, i, rows) : tsr_tensor_block(out, 0, 1, 0, out->cols);
+    call.accumulate = !along && i > 0;
+    TSR_RETURN_IF_FAILED(tsr_device_reduce(launch->device, &call, error));
+  }
+  return TSR_OK;
+}
+
+static tsr_status launch_reduce(const tsr_launch *launch, tsr_error *error) {
+  const tsr_node *node = launch->node;
+  int axes = tsr_graph_at(launch->plan->graph, node->inputs[0])->shape.axes;
+  if (axes > 2)
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "reduce of a value of %d axes: 2 at most are supported", axes);
+  if (tsr_tensor_is_empty(&launch->inputs[0])) return launch_neutral(launch, node->reduction, error);
+  tsr_reduce_call call = {.reduction = node->reduction, .scale = 1};
+  call.kind = node->axis == axes - 1 ? TSR_REDUCE_COLS : TSR_REDUCE_ROWS;
+  return launch_pieces(launch, call, NULL, error);
+}
+
+static tsr_status launch_squared_error(const tsr_launch *launch, tsr_error *error) {
+  if (tsr_tensor_is_empty(&launch->inputs[0])) return launch_neutral(launch, TSR_SUM, error);
+  tsr_reduce_call call = {
+      .kind = TSR_REDUCE_SQUARED_ERROR, .reduction = TSR_SUM, .scale = launch->node->alpha};
+  return launch_pieces(launch, call, &launch->inputs[1], error);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ */
+
+static const tsr_launcher launchers[TSR_OPERATOR_COUNT] = {
+    [TSR_OPERATOR_MATMUL] = launch_matmul,
+    [TSR_OPERATOR_ADD] = launch_add,
+    [TSR_OPERATOR_MULTIPLY] = launch_multiply,
+    [TSR_OPERATOR_SCALE] = launch_scale_node,
+    [TSR_OPERATOR_UNARY] = launch_unary,
+    [TSR_OPERATOR_UNARY_GRADIENT] = launch_unary_gradient,
+    [TSR_OPERATOR_REDUCE] = launch_reduce,
+    [TSR_OPERATOR_SQUARED_ERROR] = launch_squared_error,
+};
+
+tsr_status tsr_launch_node(const tsr_launch *launch, tsr_error *error) {
+  return launchers[launch->node->op](launch, error);
+}

@@ -1,0 +1,316 @@
+#include "exec/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "plan/buffers.h"
+
+tsr_status tsr_session_usable(const tsr_session *session, const char *call, tsr_error *error) {
+  if (session->poisoned)
+    return tsr_fail(error, TSR_ERROR_POISONED, "%s: the session failed earlier; only tsr_session_destroy is legal",
+                    call);
+  if (session->in_flight)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: a step is in flight; call tsr_session_wait first", call);
+  return TSR_OK;
+}
+
+tsr_status tsr_session_local(tsr_session *session, int member, tsr_local **out, tsr_error *error) {
+  for (int i = 0; i < session->local_count; i++)
+    if (session->locals[i].member == member) {
+      *out = &session->locals[i];
+      return TSR_OK;
+    }
+  return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "member %d is not driven by this process", member);
+}
+
+tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *error) {
+  tsr_status status = tsr_group_agree(session->group, own, error, error);
+  if (status == TSR_ERROR_RANK_LOST || status == TSR_ERROR_COMM) session->poisoned = true;
+  return status;
+}
+
+tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value, tsr_tensor *out,
+                              tsr_error *error) {
+  return tsr_tensor_of(session->plan, local->stores, local->active_index, value,
+                       tsr_plan_final_place(session->plan, value), out, error);
+}
+
+/* --- creation ----------------------------------------------------------------------------------------------- */
+
+/* The plan was made for devices that want weights in a certain form; another form would compute nonsense. */
+static tsr_status check_device(const tsr_plan *plan, int member, const tsr_device *device, tsr_error *error) {
+  const tsr_cluster_member *planned = &plan->cluster->members[member];
+  for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+    if (memcmp(&planned->gemm[dtype], &device->gemm[dtype], sizeof device->gemm[dtype]))
+      return tsr_fail(error, TSR_ERROR_MISMATCH,
+                      "rank %d: the plan is for %s with the %s GEMM (panels of %d), this device is %s with %s (panels "
+                      "of %d); plan again",
+                      member, planned->name, tsr_gemm_family_name(planned->gemm[dtype].family),
+                      planned->gemm[dtype].panel, device->info.name, tsr_gemm_family_name(device->gemm[dtype].family),
+                      device->gemm[dtype].panel);
+  return TSR_OK;
+}
+
+static tsr_status allocate_stores(tsr_local *local, const tsr_plan *plan, tsr_error *error) {
+  uint64_t before = tsr_device_bytes_used(local->device);
+  local->stores = tsr_calloc((size_t)plan->storage_count, sizeof *local->stores);
+  if (!local->stores) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d stores", plan->storage_count);
+  for (int i = 0; i < plan->storage_count; i++) {
+    tsr_status status =
+        tsr_store_init(&local->stores[i], plan, i, local->active_index, local->device, error);
+    if (status != TSR_OK) {
+      tsr_error_wrap(error, "while allocating %llu bytes on rank %d",
+                     (unsigned long long)plan->members[local->member].bytes, local->member);
+      return status;
+    }
+  }
+  local->allocated_bytes = tsr_device_bytes_used(local->device) - before;
+  return TSR_OK;
+}
+
+static tsr_status allocate_host(tsr_local *local, const tsr_plan *plan, tsr_error *error) {
+  size_t scratch = 0, packing = 0;
+  for (int i = 0; i < plan->step_count; i++) {
+    if (plan->steps[i].kind != TSR_STEP_CONVERT) continue;
+    size_t own, all = tsr_plan_convert_host_bytes(plan, &plan->steps[i], local->active_index, &own);
+    if (own > scratch) scratch = own;
+    if (all - own > packing) packing = all - own;
+  }
+  local->scratch = tsr_malloc_pages(scratch);
+  local->packing = tsr_malloc_pages(packing);
+  local->converts = tsr_calloc((size_t)plan->step_count, sizeof *local->converts);
+  if (!local->scratch || !local->packing || !local->converts)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "rank %d: no host memory for collectives (%zu bytes)",
+                    local->member, scratch + packing);
+  return TSR_OK;
+}
+
+static tsr_status create_converts(tsr_session *session, tsr_local *local, tsr_error *error) {
+  const tsr_plan *plan = session->plan;
+  for (int i = 0; i < plan->step_count; i++)
+    if (plan->steps[i].kind == TSR_STEP_CONVERT)
+      TSR_RETURN_IF_FAILED(tsr_convert_init(&local->converts[i], plan, &plan->steps[i], local->active_index,
+                                            local->device, local->stores, session->group, local->scratch,
+                                            local->packing, error));
+  return TSR_OK;
+}
+
+/* States begin as zero. */
+static tsr_status clear_states(tsr_session *session, tsr_local *local, tsr_error *error) {
+  const tsr_graph *graph = session->plan->graph;
+  for (size_t id = 1; id < graph->value_count; id++) {
+    tsr_tensor tensor;
+    if (graph->values[id].kind != TSR_STATE) continue;
+    TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, (tsr_value){(uint32_t)id}, &tensor, error));
+    TSR_RETURN_IF_FAILED(tsr_tensor_zero(local->device, &tensor, error));
+  }
+  return tsr_device_finish(local->device, error);
+}
+
+static tsr_status create_local(tsr_session *session, tsr_local *local, tsr_device *device, tsr_error *error) {
+  const tsr_plan *plan = session->plan;
+  local->device = device;
+  local->active_index = -1;
+  for (int r = 0; r < plan->decision.active_count; r++)
+    if (plan->decision.active[r] == local->member) local->active_index = r;
+  local->report.bytes_planned = plan->members[local->member].bytes;
+  if (local->active_index < 0) return TSR_OK;
+  TSR_RETURN_IF_FAILED(check_device(plan, local->member, device, error));
+  TSR_RETURN_IF_FAILED(allocate_stores(local, plan, error));
+  local->report.bytes_allocated = local->allocated_bytes;
+  TSR_RETURN_IF_FAILED(allocate_host(local, plan, error));
+  return clear_states(session, local, error);
+}
+
+static tsr_status check_create(const tsr_group *group, const tsr_plan *plan, size_t count, tsr_error *error) {
+  if (!plan->feasible) return tsr_fail(error, TSR_ERROR_INFEASIBLE, "%s", plan->reason);
+  if (tsr_group_member_count(group) != plan->cluster->member_count)
+    return tsr_fail(error, TSR_ERROR_MISMATCH, "the plan is for %d members, the group has %d",
+                    plan->cluster->member_count, tsr_group_member_count(group));
+  if (count != (size_t)tsr_group_local_count(group))
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members", count,
+                    tsr_group_local_count(group));
+  return TSR_OK;
+}
+
+tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices, size_t count,
+                              tsr_session **out, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  TSR_RETURN_IF_FAILED(check_create(group, plan, count, error));
+  tsr_session *session = tsr_calloc(1, sizeof *session);
+  if (session) session->locals = tsr_calloc(count, sizeof *session->locals);
+  if (!session || !session->locals) {
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a session");
+    status = tsr_group_agree(group, status, error, error);
+    free(session);
+    return status;
+  }
+  session->context = plan->context;
+  session->group = group;
+  session->plan = plan;
+  session->local_count = (int)count;
+  for (size_t i = 0; i < count; i++) {
+    session->locals[i].member = tsr_group_local_member(group, (int)i);
+    if (status == TSR_OK) status = create_local(session, &session->locals[i], devices[i], error);
+  }
+  TSR_TRY(tsr_session_agree(session, status, error));
+  for (int i = 0; i < session->local_count && status == TSR_OK; i++)
+    if (session->locals[i].active_index >= 0) status = create_converts(session, &session->locals[i], error);
+  TSR_TRY(tsr_session_agree(session, status, error));
+  *out = session;
+  return TSR_OK;
+done:
+  tsr_session_destroy(&session);
+  return status;
+}
+
+static void destroy_local(tsr_local *local, const tsr_plan *plan) {
+  for (int i = 0; local->converts && i < plan->step_count; i++) tsr_convert_finish(&local->converts[i]);
+  for (int i = 0; local->stores && i < plan->storage_count; i++) tsr_store_finish(&local->stores[i], local->device);
+  free(local->converts);
+  free(local->stores);
+  free(local->scratch);
+  free(local->packing);
+}
+
+void tsr_session_destroy(tsr_session **session) {
+  if (!*session) return;
+  for (int i = 0; i < (*session)->local_count; i++) {
+    if ((*session)->locals[i].device) tsr_device_finish((*session)->locals[i].device, NULL);
+    destroy_local(&(*session)->locals[i], (*session)->plan);
+  }
+  free((*session)->step_seconds);
+  free((*session)->locals);
+  free(*session);
+  *session = NULL;
+}
+
+/* --- a step ------------------------------------------------------------------------------------------------- */
+
+static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_step *step, tsr_error *error) {
+  const tsr_plan *plan = session->plan;
+  if (step->kind == TSR_STEP_COPY) {
+    tsr_tensor from, to;
+    TSR_RETURN_IF_FAILED(
+        tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->from, &from, error));
+    TSR_RETURN_IF_FAILED(
+        tsr_tensor_of(plan, local->stores, local->active_index, step->target, step->to, &to, error));
+    return tsr_launch_copy(local->device, &from, &to, error);
+  }
+  const tsr_node *node = &plan->graph->nodes[step->node];
+  tsr_rule rules[TSR_RULES_MAX];
+  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+  tsr_launch launch = {.plan = plan,
+                       .node = node,
+                       .rule = &rules[plan->decision.rules[step->node]],
+                       .device = local->device,
+                       .owner = local->active_index == 0,
+                       .fused = step->fused < 0 ? NULL : &plan->graph->nodes[step->fused]};
+  int workspace = tsr_plan_workspace(plan);
+  if (workspace >= 0 && local->stores[workspace].piece_count) launch.workspace = local->stores[workspace].pieces[0];
+  for (int j = 0; j < node->input_count; j++)
+    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[j], launch.rule->in[j],
+                                       &launch.inputs[j], error));
+  TSR_RETURN_IF_FAILED(
+      tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->to, &launch.output, error));
+  return tsr_launch_node(&launch, error);
+}
+
+tsr_status tsr_local_advance(tsr_session *session, tsr_local *local, bool *ended, tsr_error *error) {
+  const tsr_step *step = &session->plan->steps[local->step];
+  *ended = false;
+  if (step->kind != TSR_STEP_CONVERT) {
+    TSR_RETURN_IF_FAILED(launch_step(session, local, step, error));
+    *ended = true;
+  } else {
+    tsr_convert *convert = &local->converts[local->step];
+    if (!local->converting) TSR_RETURN_IF_FAILED(tsr_convert_begin(convert, error));
+    local->converting = true;
+    bool waiting_for_others = convert->phase == TSR_CONVERT_COLLECTIVE;
+    TSR_RETURN_IF_FAILED(tsr_convert_test(convert, ended, error));
+    if (!waiting_for_others) local->collective_started = tsr_group_now(session->group);
+    if (*ended) local->report.comm_seconds += tsr_group_now(session->group) - local->collective_started;
+    if (*ended) local->converting = false;
+  }
+  if (*ended) local->step++;
+  return TSR_OK;
+}
+
+/* Goes on as far as it can without waiting. */
+static tsr_status progress(tsr_session *session, tsr_local *local, tsr_error *error) {
+  bool ended = true;
+  while (ended && local->step < session->plan->step_count)
+    TSR_RETURN_IF_FAILED(tsr_local_advance(session, local, &ended, error));
+  if (local->step < session->plan->step_count) return TSR_OK;
+  return tsr_device_poll(local->device, &local->done, error);
+}
+
+static bool excluded(const tsr_local *local) {
+  return local->active_index < 0;
+}
+
+tsr_status tsr_session_start(tsr_session *session, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_start", error));
+  if (!TSR_GROW(session->step_seconds, session->step_count, session->time_capacity))
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the time of step %llu",
+                    (unsigned long long)session->step_count);
+  for (int i = 0; i < session->local_count; i++) {
+    tsr_local *local = &session->locals[i];
+    local->step = 0;
+    local->converting = false;
+    local->done = excluded(local);
+    local->report.comm_seconds = local->report.compute_seconds = 0;
+    local->sent_before = tsr_group_bytes_sent(session->group, local->member);
+  }
+  session->started = tsr_group_now(session->group);
+  session->in_flight = true;
+  session->own_part_ended = false;
+  session->step_status = TSR_OK;
+  return TSR_OK;
+}
+
+/* This process's part of the step has ended, well or not. */
+static void end_own_part(tsr_session *session) {
+  double seconds = tsr_group_now(session->group) - session->started;
+  session->own_part_ended = true;
+  session->step_seconds[session->step_count++] = seconds;
+  for (int i = 0; i < session->local_count; i++) {
+    tsr_local *local = &session->locals[i];
+    local->report.bytes_sent = tsr_group_bytes_sent(session->group, local->member) - local->sent_before;
+    local->report.compute_seconds = excluded(local) ? 0 : seconds - local->report.comm_seconds;
+  }
+}
+
+tsr_status tsr_session_test(tsr_session *session, bool *done, tsr_error *error) {
+  (void)error;
+  *done = true;
+  if (!session->in_flight || session->own_part_ended) return TSR_OK;
+  for (int i = 0; i < session->local_count && session->step_status == TSR_OK; i++) {
+    tsr_local *local = &session->locals[i];
+    if (!local->done) session->step_status = progress(session, local, &session->step_error);
+    *done &= local->done;
+  }
+  if (session->step_status == TSR_OK && !*done)
+    session->step_status = tsr_group_beat(session->group, &session->step_error);
+  *done |= session->step_status != TSR_OK;
+  if (*done) end_own_part(session);
+  return TSR_OK;
+}
+
+tsr_status tsr_session_wait(tsr_session *session, tsr_error *error) {
+  bool done = false;
+  if (!session->in_flight)
+    return session->poisoned ? tsr_session_usable(session, "tsr_session_wait", error)
+                             : tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_wait: no step was started");
+  for (;;) {
+    TSR_RETURN_IF_FAILED(tsr_session_test(session, &done, error));
+    if (done) break;
+    session->step_status = tsr_group_wait_turn(session->group, &session->step_error);
+  }
+  session->in_flight = false;
+  if (error && session->step_status != TSR_OK) *error = session->step_error;
+  tsr_status status = tsr_session_agree(session, session->step_status, error);
+  session->poisoned |= status != TSR_OK;
+  return status;
+}

@@ -1,0 +1,59 @@
+/* exec/session.h: the inside of a session. */
+#ifndef TSR_EXEC_SESSION_H
+#define TSR_EXEC_SESSION_H
+
+#include <tessera/session.h>
+
+#include "comm/group.h"
+#include "exec/convert.h"
+#include "exec/launch.h"
+
+/* One member that this process drives. */
+typedef struct tsr_local {
+  int member;              /* index in the group */
+  int active_index;        /* among the plan's active members; -1 = excluded: it holds and does nothing */
+  tsr_device *device;
+  tsr_store *stores;       /* [plan storage] */
+  tsr_convert *converts;   /* [step]; used by CONVERT steps */
+  void *scratch, *packing; /* host memory, shared by all converts */
+  uint64_t allocated_bytes;
+
+  int step;                /* next step to be enqueued */
+  bool converting;         /* step `step` has begun */
+  bool done;               /* all steps were enqueued and have ended */
+  double collective_started;
+  uint64_t sent_before;    /* counter of the group when the step began */
+  tsr_member_report report;
+} tsr_local;
+
+struct tsr_session {
+  tsr_context *context;
+  tsr_group *group;      /* borrowed */
+  const tsr_plan *plan;  /* borrowed */
+  int local_count;
+  tsr_local *locals;
+  bool in_flight, poisoned;
+  bool own_part_ended;   /* of the step in flight */
+  tsr_status step_status;
+  tsr_error step_error;
+  double started;        /* when the step in flight began */
+  uint64_t step_count;
+  size_t time_capacity;
+  double *step_seconds;  /* [step]: this process's */
+};
+
+/* The local of a group's member; INVALID_ARGUMENT if it is not local. */
+tsr_status tsr_session_local(tsr_session *session, int member, tsr_local **out, tsr_error *error);
+/* INVALID_ARGUMENT, POISONED or OK: the first check of every call. */
+tsr_status tsr_session_usable(const tsr_session *session, const char *call, tsr_error *error);
+/* Agrees on a phase's status; a lost rank poisons the session. */
+tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *error);
+/* The tensor of a value in the layout in which it stands between steps. */
+tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value, tsr_tensor *out,
+                              tsr_error *error);
+
+/* Enqueues NODE and COPY steps, begins and tests CONVERT steps, one step at most. *ended = step `local->step` is
+ * behind (a node is when it is enqueued) and local->step was advanced. */
+tsr_status tsr_local_advance(tsr_session *session, tsr_local *local, bool *ended, tsr_error *error);
+
+#endif

@@ -1,0 +1,56 @@
+/* plan/cluster.h: the inside of a cluster description. */
+#ifndef TSR_PLAN_CLUSTER_H
+#define TSR_PLAN_CLUSTER_H
+
+#include <jansson.h>
+
+#include <tessera/cluster.h>
+
+#include "base/context.h"
+#include "base/gemm_facts.h"
+
+enum { TSR_GEMM_POINTS_MAX = 12, TSR_CLUSTER_DTYPES = 2 };
+
+/* Which operand of a product is transposed; curves are measured for each. */
+typedef enum tsr_gemm_form { TSR_GEMM_NN, TSR_GEMM_NT, TSR_GEMM_TN, TSR_GEMM_FORMS } tsr_gemm_form;
+
+/* One measured product: m rows, a square weight of `side` x `side` (n = k = side). */
+typedef struct tsr_gemm_point {
+  int64_t m, side;
+  double seconds;
+} tsr_gemm_point;
+
+/* Points on a grid: every m with every side, m slowest, both ascending. count = 0: the dtype is not supported. */
+typedef struct tsr_gemm_curve {
+  int count;
+  tsr_gemm_point points[TSR_GEMM_POINTS_MAX];
+} tsr_gemm_curve;
+
+typedef struct tsr_cluster_member {
+  char name[128], platform[64], backend[16], driver[128], host[64];
+  tsr_device_kind kind;
+  bool unified_memory;
+  bool estimated; /* speeds were not measured */
+  uint64_t memory_bytes, max_allocation_bytes;
+  tsr_gemm_facts gemm[TSR_CLUSTER_DTYPES];
+  tsr_gemm_curve curves[TSR_CLUSTER_DTYPES][TSR_GEMM_FORMS];
+  double memory_bandwidth; /* bytes per second: read + written by an elementwise kernel */
+  double launch_seconds;   /* enqueue to end of a kernel that does nothing much */
+} tsr_cluster_member;
+
+struct tsr_cluster {
+  tsr_context *context;
+  int member_count;
+  tsr_cluster_member *members;
+  double link_latency;   /* seconds of an empty message between two members, all pairs busy */
+  double link_bandwidth; /* bytes per second of one member's sends, all members sending */
+};
+
+tsr_status tsr_cluster_create(tsr_context *context, int members, tsr_cluster **out, tsr_error *error);
+tsr_status tsr_cluster_copy(const tsr_cluster *cluster, tsr_cluster **out, tsr_error *error);
+json_t *tsr_cluster_to_json(const tsr_cluster *cluster);
+tsr_status tsr_cluster_from_json(tsr_context *context, const json_t *json, tsr_cluster **out, tsr_error *error);
+/* Fills curves, bandwidth and launch with figures from the facts alone, marked as estimates. */
+void tsr_cluster_estimate(tsr_cluster_member *member, uint32_t compute_units);
+
+#endif

@@ -1,0 +1,78 @@
+#include "plan/cost.h"
+
+#include <math.h>
+
+tsr_gemm_form tsr_gemm_form_of(const tsr_node *node) {
+  return node->transpose_a ? TSR_GEMM_TN : node->transpose_b ? TSR_GEMM_NT : TSR_GEMM_NN;
+}
+
+/* The interval of a grid axis that x falls into: index of its lower end, or of the nearest interval. */
+static int interval(const double *grid, int count, double x) {
+  int i = 0;
+  while (i + 2 < count && x >= grid[i + 1]) i++;
+  return i;
+}
+
+/* Linear between (and beyond) the ends of an interval of log time, with a slope clamped to [0, steepest]. */
+static double interpolate(double x, double x0, double y0, double x1, double y1, double steepest) {
+  double slope = (y1 - y0) / (x1 - x0);
+  if (slope < 0) slope = 0; /* more work never takes less time */
+  if (x > x1) return y1 + (x - x1) * steepest;
+  if (x < x0 && slope > steepest) slope = steepest;
+  return y0 + (x - x0) * slope;
+}
+
+double tsr_cost_gemm(const tsr_cluster_member *member, tsr_dtype dtype, tsr_gemm_form form, int64_t m, int64_t n,
+                     int64_t k) {
+  const tsr_gemm_curve *curve = &member->curves[dtype][form];
+  if (!m || !n || !k || !curve->count) return 0;
+  double log_m[TSR_GEMM_POINTS_MAX], log_side[TSR_GEMM_POINTS_MAX];
+  int sides = 0, rows;
+  while (sides < curve->count && curve->points[sides].m == curve->points[0].m) sides++;
+  rows = curve->count / sides;
+  for (int i = 0; i < sides; i++) log_side[i] = log((double)curve->points[i].side);
+  for (int i = 0; i < rows; i++) log_m[i] = log((double)curve->points[i * sides].m);
+
+  double x = log((double)m), y = 0.5 * (log((double)n) + log((double)k)), along[2];
+  int row = interval(log_m, rows, x), side = interval(log_side, sides, y), row_count = rows > 1 ? 2 : 1;
+  for (int i = 0; i < row_count; i++) {
+    const tsr_gemm_point *point = &curve->points[(row + i) * sides + side];
+    along[i] = sides > 1 ? interpolate(y, log_side[side], log(point[0].seconds), log_side[side + 1],
+                                       log(point[1].seconds), 2)
+                         : log(point[0].seconds) + 2 * (y - log_side[0]);
+  }
+  double seconds = exp(row_count > 1 ? interpolate(x, log_m[row], along[0], log_m[row + 1], along[1], 1)
+                                     : along[0] + (x - log_m[0]));
+  return seconds > member->launch_seconds ? seconds : member->launch_seconds;
+}
+
+double tsr_cost_elementwise(const tsr_cluster_member *member, double bytes) {
+  return bytes > 0 ? member->launch_seconds + bytes / member->memory_bandwidth : 0;
+}
+
+static double shape_bytes(const tsr_graph *graph, tsr_value value, const tsr_shape *shape) {
+  return (double)tsr_shape_count(shape) * (double)tsr_dtype_bytes(tsr_graph_at(graph, value)->dtype);
+}
+
+double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, const tsr_node *node,
+                     const tsr_shape *inputs, const tsr_shape *output, double *bytes) {
+  double moved = shape_bytes(graph, node->output, output);
+  for (int i = 0; i < node->input_count; i++) moved += shape_bytes(graph, node->inputs[i], &inputs[i]);
+  if (bytes) *bytes = moved;
+  if (node->op != TSR_OPERATOR_MATMUL) return tsr_cost_elementwise(member, moved);
+  int64_t m, n, k;
+  tsr_matmul_extents(node, inputs, &m, &n, &k);
+  return tsr_cost_gemm(member, tsr_graph_at(graph, node->output)->dtype, tsr_gemm_form_of(node), m, n, k);
+}
+
+double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_options *options) {
+  if (options->member_count < 2) return 0;
+  uint64_t most = 0;
+  for (int i = 0; i < options->member_count; i++) {
+    uint64_t sent = tsr_collective_sent_bytes(options, i);
+    if (sent > most) most = sent;
+  }
+  /* Pairwise exchange: a message to every other member, twice for the reduction in two phases. */
+  int phases = options->kind == TSR_ALL_REDUCE ? 2 : 1;
+  return phases * (options->member_count - 1) * cluster->link_latency + (double)most / cluster->link_bandwidth;
+}

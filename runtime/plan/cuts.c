@@ -1,0 +1,355 @@
+#include "plan/cuts.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "plan/cost.h"
+#include "plan/shares.h"
+
+/* Times of so many shares are computed, the others lie on straight lines between them. */
+enum { SAMPLES = 32 };
+
+bool tsr_members_alike(const tsr_cluster_member *a, const tsr_cluster_member *b) {
+  return !memcmp(a->gemm, b->gemm, sizeof a->gemm) && !memcmp(a->curves, b->curves, sizeof a->curves) &&
+         a->memory_bandwidth == b->memory_bandwidth && a->launch_seconds == b->launch_seconds;
+}
+
+double tsr_cuts_alone_seconds(const tsr_plan *plan, int member) {
+  double seconds = 0;
+  for (size_t i = 0; i < plan->graph->node_count; i++) {
+    if (plan->decision.rules[i] < 0) continue;
+    const tsr_node *node = &plan->graph->nodes[i];
+    tsr_shape inputs[TSR_NODE_INPUTS_MAX];
+    for (int j = 0; j < node->input_count; j++) inputs[j] = tsr_graph_at(plan->graph, node->inputs[j])->shape;
+    seconds += tsr_cost_node(&plan->cluster->members[member], plan->graph, node, inputs,
+                             &tsr_graph_at(plan->graph, node->output)->shape, NULL);
+  }
+  return seconds;
+}
+
+uint64_t tsr_plan_usable_bytes(const tsr_plan *plan, int member) {
+  const tsr_plan_member *at = &plan->members[member];
+  return at->memory_bytes > at->reserve_bytes ? at->memory_bytes - at->reserve_bytes : 0;
+}
+
+static const tsr_cluster_member *active_member(const tsr_plan *plan, int r) {
+  return &plan->cluster->members[plan->decision.active[r]];
+}
+
+static int64_t *offsets_of(const tsr_plan *plan, size_t dim) {
+  return plan->decision.offsets + dim * (size_t)(plan->decision.active_count + 1);
+}
+
+/* Whole register tiles where every member would still get several, single elements otherwise. */
+static int64_t grain_of(const tsr_plan *plan, size_t dim) {
+  int64_t tile = 1;
+  for (int r = 0; r < plan->decision.active_count; r++)
+    for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+      if (active_member(plan, r)->gemm[dtype].tile_n > tile) tile = active_member(plan, r)->gemm[dtype].tile_n;
+  while (tile > 1 && plan->dim_extents[dim] < 4 * tile * plan->decision.active_count) tile /= 2;
+  /* Of a very long dimension, larger grains: no more than a thousand per member. */
+  while (plan->dim_extents[dim] / tile > 1024 * (int64_t)plan->decision.active_count) tile *= 2;
+  return tile;
+}
+
+/* Offsets fixed by a pin on some value's axis of this dimension; NULL = none. */
+static const int64_t *pinned_offsets(const tsr_plan *plan, size_t dim) {
+  const tsr_graph *graph = plan->graph;
+  for (size_t id = 1; id < graph->value_count; id++) {
+    const tsr_graph_value *value = &graph->values[id];
+    if (!value->pinned || value->pin.on[0].kind != TSR_SHARD || !value->pin_offsets) continue;
+    if (plan->dims[id * TSR_AXES_MAX + (size_t)value->pin.on[0].axis] == dim) return value->pin_offsets;
+  }
+  return NULL;
+}
+
+static void set_offsets(const tsr_plan *plan, size_t dim, int64_t grain, const int64_t *shares) {
+  int64_t *offsets = offsets_of(plan, dim), grains = 0;
+  for (int r = 0; r < plan->decision.active_count; r++) {
+    grains += shares[r];
+    int64_t end = grains * grain;
+    offsets[r + 1] = end < plan->dim_extents[dim] ? end : plan->dim_extents[dim];
+  }
+}
+
+/* Largest remainders. */
+static void share_by_weight(int count, const double *weights, int64_t grains, int64_t *shares) {
+  double sum = 0;
+  int64_t left = grains;
+  for (int r = 0; r < count; r++) sum += weights[r];
+  for (int r = 0; r < count; r++) left -= shares[r] = (int64_t)((double)grains * weights[r] / sum);
+  for (; left > 0; left--) {
+    int neediest = 0;
+    double most = -1;
+    for (int r = 0; r < count; r++) {
+      double missing = (double)grains * weights[r] / sum - (double)shares[r];
+      if (missing > most + 1e-9) {
+        most = missing;
+        neediest = r;
+      }
+    }
+    shares[neediest]++;
+  }
+}
+
+tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error) {
+  int n = plan->decision.active_count;
+  double *weights = tsr_calloc((size_t)n, sizeof *weights);
+  int64_t *shares = tsr_calloc((size_t)n, sizeof *shares);
+  if (!weights || !shares) {
+    free(weights);
+    free(shares);
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", n);
+  }
+  for (int r = 0; r < n; r++) {
+    bool again = r && tsr_members_alike(active_member(plan, r), active_member(plan, r - 1));
+    double seconds = again ? 0 : tsr_cuts_alone_seconds(plan, plan->decision.active[r]);
+    weights[r] = again ? weights[r - 1] : 1 / (seconds > 1e-12 ? seconds : 1e-12);
+  }
+  for (size_t dim = 0; dim < plan->dim_count; dim++) {
+    const int64_t *pinned = pinned_offsets(plan, dim);
+    int64_t grain = grain_of(plan, dim);
+    if (pinned) {
+      memcpy(offsets_of(plan, dim), pinned, (size_t)(n + 1) * sizeof *pinned);
+      continue;
+    }
+    share_by_weight(n, weights, (plan->dim_extents[dim] + grain - 1) / grain, shares);
+    set_offsets(plan, dim, grain, shares);
+  }
+  free(weights);
+  free(shares);
+  return TSR_OK;
+}
+
+/* Shape of what a member holds if its share of `dim` were `length`. */
+static tsr_shape shape_at(const tsr_plan *plan, tsr_value value, tsr_place place, int r, size_t dim, int64_t length) {
+  tsr_shape shape = tsr_plan_local_shape(plan, value, place, r);
+  if (place >= 0 && plan->dims[value.id * TSR_AXES_MAX + (size_t)place] == dim) shape.extent[place] = length;
+  return shape;
+}
+
+static bool splits(const tsr_plan *plan, tsr_value value, tsr_place place, size_t dim) {
+  return place >= 0 && plan->dims[value.id * TSR_AXES_MAX + (size_t)place] == dim;
+}
+
+/* Whether a node computed by this rule is split along dim. */
+static bool node_splits(const tsr_plan *plan, const tsr_node *node, const tsr_rule *rule, size_t dim) {
+  for (int j = 0; j < node->input_count; j++)
+    if (splits(plan, node->inputs[j], rule->in[j], dim)) return true;
+  return splits(plan, node->output, rule->out, dim);
+}
+
+static double node_seconds(const tsr_plan *plan, const tsr_node *node, const tsr_rule *rule, int r, size_t dim,
+                           int64_t length) {
+  tsr_shape inputs[TSR_NODE_INPUTS_MAX];
+  for (int j = 0; j < node->input_count; j++)
+    inputs[j] = shape_at(plan, node->inputs[j], rule->in[j], r, dim, length);
+  tsr_shape output = shape_at(plan, node->output, rule->out, r, dim, length);
+  return tsr_cost_node(active_member(plan, r), plan->graph, node, inputs, &output, NULL);
+}
+
+/* Seconds of all steps split along dim, or of one node by one rule, on member r at this share. */
+typedef struct split_work {
+  const tsr_plan *plan;
+  size_t dim;
+  int node; /* -1 = every node, by its chosen rule */
+  const tsr_rule *rule;
+} split_work;
+
+static double work_seconds(const split_work *work, int r, int64_t length) {
+  const tsr_plan *plan = work->plan;
+  if (work->node >= 0) return node_seconds(plan, &plan->graph->nodes[work->node], work->rule, r, work->dim, length);
+  double seconds = 0;
+  for (size_t i = 0; i < plan->graph->node_count; i++) {
+    if (plan->decision.rules[i] < 0) continue;
+    const tsr_node *node = &plan->graph->nodes[i];
+    tsr_rule rules[TSR_RULES_MAX];
+    tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+    const tsr_rule *rule = &rules[plan->decision.rules[i]];
+    if (node_splits(plan, node, rule, work->dim)) seconds += node_seconds(plan, node, rule, r, work->dim, length);
+  }
+  return seconds;
+}
+
+/* row[x] = nanoseconds of x grains, x = 0 .. grains, made non-decreasing. */
+static void fill_row(const split_work *work, int r, int64_t grain, int64_t grains, int64_t *row) {
+  int64_t step = grains > SAMPLES ? (grains + SAMPLES - 1) / SAMPLES : 1, extent = work->plan->dim_extents[work->dim];
+  for (int64_t x = 0, last = 0;; last = x, x = x + step < grains ? x + step : grains) {
+    int64_t length = x * grain < extent ? x * grain : extent;
+    row[x] = (int64_t)(work_seconds(work, r, length) * 1e9 + 0.5);
+    if (row[x] < row[last]) row[x] = row[last];
+    for (int64_t y = last + 1; y < x; y++) row[y] = row[last] + (row[x] - row[last]) * (y - last) / (x - last);
+    if (x == grains) break;
+  }
+}
+
+/* Bytes that one element of dim takes on a member, over all memory that is split along it. */
+static double bytes_per_element(const tsr_plan *plan, size_t dim) {
+  double sum = 0;
+  for (int s = 0; s < plan->storage_count; s++) {
+    double most = 0;
+    for (int b = 0; b < plan->buffer_count; b++) {
+      const tsr_plan_buffer *buffer = &plan->buffers[b];
+      if (buffer->storage != s || !splits(plan, buffer->value, buffer->place, dim)) continue;
+      const tsr_graph_value *value = tsr_graph_at(plan->graph, buffer->value);
+      double bytes = (double)tsr_shape_count(&value->shape) * (double)tsr_dtype_bytes(value->dtype) /
+                     (double)plan->dim_extents[dim];
+      if (bytes > most) most = bytes;
+    }
+    sum += most;
+  }
+  return sum;
+}
+
+/* How many grains of dim fit member r, everything else as it lies now. */
+static int64_t capacity_of(const tsr_plan *plan, size_t dim, int r, int64_t grain, uint64_t short_bytes) {
+  double slope = bytes_per_element(plan, dim);
+  if (slope <= 0) return INT64_MAX;
+  const int64_t *offsets = offsets_of(plan, dim);
+  int member = plan->decision.active[r];
+  double present = slope * (double)(offsets[r + 1] - offsets[r]);
+  double room = (double)tsr_plan_usable_bytes(plan, member) - (double)short_bytes -
+                ((double)plan->members[member].bytes - present);
+  return room > 0 ? (int64_t)(room / (slope * (double)grain)) : 0;
+}
+
+/* All-gathers along dim: what they send grows with the largest share. */
+typedef struct gathers {
+  double latency;           /* seconds of all of them, empty */
+  double seconds_per_grain; /* of the largest share */
+} gathers;
+
+static gathers gathers_along(const tsr_plan *plan, size_t dim, int64_t grain) {
+  gathers sum = {0, 0};
+  int peers = plan->decision.active_count - 1;
+  for (size_t id = 1; id < plan->graph->value_count; id++) {
+    const tsr_choice *choice = &plan->decision.choices[id];
+    tsr_value value = {(uint32_t)id};
+    if (!splits(plan, value, choice->produced, dim) || !tsr_place_in(choice->present, TSR_PLACE_REPLICATE)) continue;
+    const tsr_graph_value *at = tsr_graph_at(plan->graph, value);
+    double bytes = (double)tsr_shape_count(&at->shape) * (double)tsr_dtype_bytes(at->dtype);
+    sum.latency += peers * plan->cluster->link_latency;
+    sum.seconds_per_grain +=
+        peers * bytes / (double)plan->dim_extents[dim] * (double)grain / plan->cluster->link_bandwidth;
+  }
+  return sum;
+}
+
+static int64_t gather_nanoseconds(void *user, int64_t largest) {
+  const gathers *sum = user;
+  return (int64_t)((sum->latency + sum->seconds_per_grain * (double)largest) * 1e9 + 0.5);
+}
+
+/* Rows of all members; members that are alike share one. */
+static void fill_rows(const split_work *work, int64_t grain, int64_t grains, int64_t *rows, const int64_t **pointers) {
+  const tsr_plan *plan = work->plan;
+  for (int r = 0; r < plan->decision.active_count; r++) {
+    int same = 0;
+    while (same < r && !tsr_members_alike(active_member(plan, same), active_member(plan, r))) same++;
+    int64_t *row = rows + (size_t)r * (size_t)(grains + 1);
+    pointers[r] = same < r ? pointers[same] : row;
+    if (same == r) fill_row(work, r, grain, grains, row);
+  }
+}
+
+/* Memory is the only thing that counts when it does not suffice: shares in proportion to capacity. */
+static void share_by_capacity(int n, const int64_t *capacity, int64_t grains, int64_t *shares) {
+  double weights[n];
+  for (int r = 0; r < n; r++) weights[r] = capacity[r] > 0 ? (double)capacity[r] : 1e-6;
+  share_by_weight(n, weights, grains, shares);
+}
+
+static tsr_status improve_dimension(tsr_plan *plan, size_t dim, const uint64_t *short_bytes, bool *changed, bool *fits,
+                                    tsr_error *error) {
+  tsr_status status = TSR_OK;
+  int n = plan->decision.active_count;
+  int64_t grain = grain_of(plan, dim), grains = (plan->dim_extents[dim] + grain - 1) / grain, time;
+  int64_t *rows = tsr_calloc((size_t)n * (size_t)(grains + 1), sizeof *rows);
+  const int64_t **pointers = tsr_calloc((size_t)n, sizeof *pointers);
+  int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity), *shares = tsr_calloc((size_t)n, sizeof *shares);
+  int64_t *before = tsr_calloc((size_t)n + 1, sizeof *before);
+  if (!rows || !pointers || !capacity || !shares || !before)
+    TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for shares of %lld grains", (long long)grains);
+  split_work work = {.plan = plan, .dim = dim, .node = -1};
+  fill_rows(&work, grain, grains, rows, pointers);
+  for (int r = 0; r < n; r++) capacity[r] = capacity_of(plan, dim, r, grain, short_bytes ? short_bytes[r] : 0);
+  gathers sum = gathers_along(plan, dim, grain);
+  tsr_shares_problem problem = {.member_count = n,
+                                .grains = grains,
+                                .nanoseconds = pointers,
+                                .capacity = capacity,
+                                .collective = sum.seconds_per_grain > 0 ? gather_nanoseconds : NULL,
+                                .user = &sum};
+  if (!tsr_shares_solve(&problem, shares, &time)) {
+    *fits = false;
+    share_by_capacity(n, capacity, grains, shares);
+  }
+  memcpy(before, offsets_of(plan, dim), ((size_t)n + 1) * sizeof *before);
+  set_offsets(plan, dim, grain, shares);
+  *changed |= memcmp(before, offsets_of(plan, dim), ((size_t)n + 1) * sizeof *before) != 0;
+done:
+  free(rows);
+  free(pointers);
+  free(capacity);
+  free(shares);
+  free(before);
+  return status;
+}
+
+static bool is_split(const tsr_plan *plan, size_t dim) {
+  for (int i = 0; i < plan->buffer_count; i++)
+    if (splits(plan, plan->buffers[i].value, plan->buffers[i].place, dim)) return true;
+  for (size_t i = 0; i < plan->graph->node_count; i++) {
+    tsr_rule rules[TSR_RULES_MAX];
+    if (plan->decision.rules[i] < 0) continue;
+    const tsr_node *node = &plan->graph->nodes[i];
+    tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+    if (node_splits(plan, node, &rules[plan->decision.rules[i]], dim)) return true;
+  }
+  return false;
+}
+
+tsr_status tsr_cuts_improve(tsr_plan *plan, const uint64_t *short_bytes, bool *changed, bool *fits,
+                            tsr_error *error) {
+  *changed = false;
+  *fits = true;
+  for (size_t dim = 0; dim < plan->dim_count; dim++)
+    if (!pinned_offsets(plan, dim) && is_split(plan, dim))
+      TSR_RETURN_IF_FAILED(improve_dimension(plan, dim, short_bytes, changed, fits, error));
+  return TSR_OK;
+}
+
+tsr_status tsr_cuts_node_bound(const tsr_plan *plan, int node_index, const tsr_rule *rule, int64_t *nanoseconds,
+                               tsr_error *error) {
+  tsr_status status = TSR_OK;
+  const tsr_node *node = &plan->graph->nodes[node_index];
+  int n = plan->decision.active_count;
+  size_t dim = 0;
+  while (dim < plan->dim_count && !node_splits(plan, node, rule, dim)) dim++;
+  if (dim == plan->dim_count) { /* not split: the slowest member */
+    *nanoseconds = 0;
+    for (int r = 0; r < n; r++) {
+      int64_t own = (int64_t)(node_seconds(plan, node, rule, r, dim, 0) * 1e9 + 0.5);
+      if (own > *nanoseconds) *nanoseconds = own;
+    }
+    return TSR_OK;
+  }
+  int64_t grain = grain_of(plan, dim), grains = (plan->dim_extents[dim] + grain - 1) / grain;
+  int64_t *rows = tsr_calloc((size_t)n * (size_t)(grains + 1), sizeof *rows);
+  const int64_t **pointers = tsr_calloc((size_t)n, sizeof *pointers);
+  int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity), *shares = tsr_calloc((size_t)n, sizeof *shares);
+  if (!rows || !pointers || !capacity || !shares)
+    TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for shares of %lld grains", (long long)grains);
+  split_work work = {.plan = plan, .dim = dim, .node = node_index, .rule = rule};
+  fill_rows(&work, grain, grains, rows, pointers);
+  for (int r = 0; r < n; r++) capacity[r] = grains;
+  tsr_shares_problem problem = {
+      .member_count = n, .grains = grains, .nanoseconds = pointers, .capacity = capacity};
+  tsr_shares_solve(&problem, shares, nanoseconds);
+done:
+  free(rows);
+  free(pointers);
+  free(capacity);
+  free(shares);
+  return status;
+}

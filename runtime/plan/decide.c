@@ -1,0 +1,379 @@
+/* The decision: which members take part, where dimensions are cut, in which layouts values exist.
+ *
+ * For each candidate set of active members: cuts by speed, then in turn the cheapest layouts for these cuts and the
+ * best cuts for these layouts, until nothing moves. What does not fit its memory gets its cuts from what is there,
+ * and, if that does not suffice, memory gets a price until a plan fits. The best candidate by predicted time wins. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "plan/buffers.h"
+#include "plan/cuts.h"
+#include "plan/decide.h"
+#include "plan/factors.h"
+#include "plan/plan.h"
+#include "plan/search.h"
+
+enum { ROUNDS_MAX = 4, SQUEEZES_MAX = 8, SMALL_GROUP = 16, DEVICES_MAX = 4096 };
+
+/* Nanoseconds per byte, tried in this order; the last makes memory all that counts. */
+static const double prices[] = {1e-4, 1e-3, 1e-2, 1e-1, 1, 1e2, 1e6};
+
+static tsr_status allocate(tsr_plan *plan, tsr_error *error) {
+  tsr_decision *decision = &plan->decision;
+  size_t members = (size_t)plan->cluster->member_count;
+  decision->dim_count = plan->dim_count;
+  decision->value_count = plan->graph->value_count;
+  decision->active = tsr_calloc(members, sizeof *decision->active);
+  decision->offsets = tsr_calloc(plan->dim_count * (members + 1), sizeof *decision->offsets);
+  decision->choices = tsr_calloc(plan->graph->value_count, sizeof *decision->choices);
+  decision->rules = tsr_calloc(plan->graph->node_count, sizeof *decision->rules);
+  if (!decision->active || !decision->offsets || !decision->choices || !decision->rules)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a decision");
+  return TSR_OK;
+}
+
+/* Nodes that reach no output and no assign have no rule. */
+static tsr_status mark_live(tsr_plan *plan, tsr_error *error) {
+  const tsr_graph *graph = plan->graph;
+  bool *wanted = tsr_calloc(graph->value_count, sizeof *wanted);
+  if (!wanted) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu values", graph->value_count);
+  for (size_t id = 1; id < graph->value_count; id++) {
+    if (graph->values[id].output) wanted[id] = true;
+    if (graph->values[id].assigned.id) wanted[graph->values[id].assigned.id] = true;
+  }
+  for (size_t i = graph->node_count; i-- > 0;) {
+    const tsr_node *node = &graph->nodes[i];
+    plan->decision.rules[i] = wanted[node->output.id] ? 0 : -1;
+    for (int j = 0; wanted[node->output.id] && j < node->input_count; j++) wanted[node->inputs[j].id] = true;
+  }
+  free(wanted);
+  return TSR_OK;
+}
+
+/* How a candidate did. */
+typedef struct outcome {
+  bool allowed;      /* some assignment of layouts exists */
+  bool fits;
+  bool exact;        /* the layout search was */
+  double seconds;
+  int64_t searched;  /* the layout search's own cost */
+} outcome;
+
+static bool fits_memory(const tsr_plan *plan, uint64_t *short_bytes) {
+  bool fits = true;
+  for (int r = 0; r < plan->decision.active_count; r++) {
+    int member = plan->decision.active[r];
+    uint64_t usable = tsr_plan_usable_bytes(plan, member);
+    if (plan->members[member].bytes <= usable) continue;
+    fits = false;
+    if (short_bytes) short_bytes[r] += plan->members[member].bytes - usable;
+  }
+  for (int b = 0; b < plan->buffer_count; b++)
+    for (int r = 0; r < plan->decision.active_count; r++) {
+      const tsr_plan_buffer *buffer = &plan->buffers[b];
+      tsr_shape shape = tsr_plan_local_shape(plan, buffer->value, buffer->place, r);
+      int64_t rows, cols, units, unit_bytes;
+      int pieces;
+      tsr_shape_matrix(&shape, &rows, &cols);
+      if (!tsr_plan_pieces(plan, r, tsr_plan_buffer_panel(plan, buffer, r),
+                           tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols, &units, &unit_bytes, &pieces))
+        fits = false;
+    }
+  return fits;
+}
+
+/* Cuts that follow memory where the first ones did not fit: what was missing is taken off, again and again. */
+static tsr_status squeeze(tsr_plan *plan, bool *fits, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  uint64_t *short_bytes = tsr_calloc((size_t)plan->decision.active_count, sizeof *short_bytes);
+  if (!short_bytes) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", plan->decision.active_count);
+  *fits = fits_memory(plan, NULL);
+  for (int i = 0; i < SQUEEZES_MAX && !*fits; i++) {
+    bool changed, enough;
+    TSR_TRY(tsr_cuts_improve(plan, short_bytes, &changed, &enough, error));
+    TSR_TRY(tsr_plan_lower(plan, error));
+    *fits = fits_memory(plan, short_bytes);
+  }
+done:
+  free(short_bytes);
+  return status;
+}
+
+static tsr_status try_active(tsr_plan *plan, const tsr_search_options *options, outcome *out, tsr_error *error) {
+  *out = (outcome){.exact = true};
+  TSR_RETURN_IF_FAILED(tsr_cuts_begin(plan, error));
+  for (int round = 0; round < ROUNDS_MAX; round++) {
+    bool changed, enough;
+    TSR_RETURN_IF_FAILED(tsr_plan_search(plan, options, &out->searched, &out->exact, error));
+    if (out->searched >= TSR_COST_FORBIDDEN) return TSR_OK;
+    TSR_RETURN_IF_FAILED(tsr_plan_lower(plan, error));
+    TSR_RETURN_IF_FAILED(tsr_cuts_improve(plan, NULL, &changed, &enough, error));
+    if (!changed) break;
+    TSR_RETURN_IF_FAILED(tsr_plan_lower(plan, error));
+  }
+  out->allowed = true;
+  TSR_RETURN_IF_FAILED(squeeze(plan, &out->fits, error));
+  out->seconds = plan->predicted_seconds;
+  return TSR_OK;
+}
+
+/* A copy of the arrays of a decision, into arrays of the same capacity. */
+static void copy_decision(const tsr_plan *plan, tsr_decision *to, const tsr_decision *from) {
+  size_t members = (size_t)plan->cluster->member_count;
+  to->active_count = from->active_count;
+  memcpy(to->active, from->active, members * sizeof *to->active);
+  memcpy(to->offsets, from->offsets, plan->dim_count * (members + 1) * sizeof *to->offsets);
+  memcpy(to->choices, from->choices, plan->graph->value_count * sizeof *to->choices);
+  memcpy(to->rules, from->rules, plan->graph->node_count * sizeof *to->rules);
+}
+
+/* Members by speed on the whole graph, the fastest first; alike ones by memory, then by number. */
+static void order_members(const tsr_plan *plan, double *seconds, int *order) {
+  int count = plan->cluster->member_count;
+  for (int i = 0; i < count; i++) {
+    bool again = i && tsr_members_alike(&plan->cluster->members[i], &plan->cluster->members[i - 1]);
+    seconds[i] = again ? seconds[i - 1] : tsr_cuts_alone_seconds(plan, i);
+    int place = i;
+    for (; place; place--) {
+      int other = order[place - 1];
+      bool slower = seconds[other] > seconds[i] ||
+                    (seconds[other] == seconds[i] &&
+                     plan->cluster->members[other].memory_bytes < plan->cluster->members[i].memory_bytes);
+      if (!slower) break;
+      order[place] = other;
+    }
+    order[place] = i;
+  }
+}
+
+/* The `count` fastest members, ascending by number. */
+static void set_active(tsr_plan *plan, const int *order, int count) {
+  plan->decision.active_count = 0;
+  for (int i = 0; i < plan->cluster->member_count; i++)
+    for (int j = 0; j < count; j++)
+      if (order[j] == i) plan->decision.active[plan->decision.active_count++] = i;
+}
+
+static bool has_offset_pins(const tsr_graph *graph) {
+  for (size_t id = 1; id < graph->value_count; id++)
+    if (graph->values[id].pinned && graph->values[id].pin_offsets) return true;
+  return false;
+}
+
+/* The next smaller number of members worth a try. */
+static int next_size(int size) {
+  return size <= SMALL_GROUP ? size - 1 : size / 2;
+}
+
+/* Tries every candidate set under one price; the best that fits (or, if none does, the last that is allowed with all
+ * members) stays in `best`. */
+static tsr_status try_sizes(tsr_plan *plan, const int *order, const tsr_search_options *options, tsr_decision *best,
+                            outcome *result, tsr_error *error) {
+  bool all = plan->options.keep_all || has_offset_pins(plan->graph);
+  *result = (outcome){0};
+  for (int size = plan->cluster->member_count; size >= 1; size = next_size(size)) {
+    outcome own;
+    set_active(plan, order, size);
+    TSR_RETURN_IF_FAILED(try_active(plan, options, &own, error));
+    bool better = own.allowed && (!result->allowed || (own.fits && !result->fits) ||
+                                  (own.fits == result->fits && own.fits && own.seconds < result->seconds));
+    if (better) {
+      *result = own;
+      copy_decision(plan, best, &plan->decision);
+    }
+    if (all) break;
+  }
+  return TSR_OK;
+}
+
+/* A lower bound of any plan's time with these active members: the layout search, each node at its own best shares. */
+static tsr_status lower_bound(tsr_plan *plan, int64_t *bound, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  const tsr_graph *graph = plan->graph;
+  tsr_decision kept = plan->decision;
+  int64_t *costs = tsr_calloc(graph->node_count * TSR_RULES_MAX, sizeof *costs);
+  tsr_choice *choices = tsr_calloc(graph->value_count, sizeof *choices);
+  int *rules = tsr_calloc(graph->node_count, sizeof *rules);
+  if (!costs || !choices || !rules) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu nodes", graph->node_count);
+  memcpy(rules, kept.rules, graph->node_count * sizeof *rules);
+  for (size_t i = 0; i < graph->node_count; i++) {
+    tsr_rule found[TSR_RULES_MAX];
+    if (kept.rules[i] < 0) continue;
+    int count = tsr_operator_rules_of(graph->nodes[i].op)->rules(graph, &graph->nodes[i], found);
+    for (int k = 0; k < count; k++)
+      TSR_TRY(tsr_cuts_node_bound(plan, (int)i, &found[k], &costs[i * TSR_RULES_MAX + (size_t)k], error));
+  }
+  bool exact;
+  plan->decision.choices = choices;
+  plan->decision.rules = rules;
+  tsr_search_options options = {.node_costs = costs};
+  TSR_TRY(tsr_plan_search(plan, &options, bound, &exact, error));
+  if (!exact) *bound = 0;
+done:
+  plan->decision = kept;
+  free(costs);
+  free(choices);
+  free(rules);
+  return status;
+}
+
+static bool all_alike(const tsr_plan *plan) {
+  for (int r = 1; r < plan->decision.active_count; r++)
+    if (!tsr_members_alike(&plan->cluster->members[plan->decision.active[r]],
+                           &plan->cluster->members[plan->decision.active[0]]))
+      return false;
+  return true;
+}
+
+/* How far the plan may be from the best one. */
+static tsr_status judge(tsr_plan *plan, const outcome *result, double price, tsr_error *error) {
+  int64_t bound = 0;
+  plan->exact = false;
+  plan->gap = 1;
+  if (result->exact) TSR_RETURN_IF_FAILED(lower_bound(plan, &bound, error));
+  double gap = bound > 0 ? plan->predicted_seconds / ((double)bound * 1e-9) - 1 : 1;
+  /* A step is rounded to a nanosecond. */
+  double rounding = 1e-9 * (double)plan->step_count / (plan->predicted_seconds > 0 ? plan->predicted_seconds : 1);
+  plan->gap = gap > rounding ? gap : 0;
+  plan->exact = result->exact && price == 0 && plan->gap == 0;
+  if (!plan->exact)
+    snprintf(plan->reason, sizeof plan->reason, "%s; at most %.1f %% from the best plan with these members",
+             !result->exact  ? "the layout search was cut short"
+             : price > 0     ? "memory is short, so layouts were chosen that need less of it"
+             : all_alike(plan) ? "shares are whole tiles, or follow memory"
+                               : "unequal members share one set of cuts between several products",
+             100 * plan->gap);
+  return TSR_OK;
+}
+
+/* Whether `devices` members like `model` hold the graph. */
+static tsr_status fits_on(const tsr_plan *plan, int model, int devices, bool *fits, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  tsr_plan trial = {.context = plan->context, .graph = plan->graph, .options = plan->options, .dims = plan->dims,
+                    .dim_extents = plan->dim_extents, .dim_count = plan->dim_count};
+  outcome result;
+  tsr_search_options options = {.price = prices[sizeof prices / sizeof *prices - 1]};
+  *fits = false;
+  TSR_TRY(tsr_cluster_create(plan->context, devices, &trial.cluster, error));
+  trial.cluster->link_latency = plan->cluster->link_latency;
+  trial.cluster->link_bandwidth = plan->cluster->link_bandwidth;
+  for (int i = 0; i < devices; i++) trial.cluster->members[i] = plan->cluster->members[model];
+  trial.members = tsr_calloc((size_t)devices, sizeof *trial.members);
+  if (!trial.members) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %d members", devices);
+  TSR_TRY(allocate(&trial, error));
+  TSR_TRY(mark_live(&trial, error));
+  trial.decision.active_count = devices;
+  for (int i = 0; i < devices; i++) trial.decision.active[i] = i;
+  TSR_TRY(try_active(&trial, &options, &result, error));
+  *fits = result.allowed && result.fits;
+done:
+  tsr_plan_release(&trial);
+  return status;
+}
+
+/* The least number of devices like the largest one that would do; 0 = more than DEVICES_MAX, or none will. */
+static tsr_status devices_needed(const tsr_plan *plan, int *model, int *devices, tsr_error *error) {
+  *model = *devices = 0;
+  for (int i = 1; i < plan->cluster->member_count; i++)
+    if (plan->cluster->members[i].memory_bytes > plan->cluster->members[*model].memory_bytes) *model = i;
+  int low = 0, high = 1;
+  for (bool fits = false; !fits; high *= 2) {
+    if (high > DEVICES_MAX) return TSR_OK;
+    TSR_RETURN_IF_FAILED(fits_on(plan, *model, high, &fits, error));
+    if (fits) break;
+    low = high;
+  }
+  while (high - low > 1) {
+    bool fits;
+    int middle = low + (high - low) / 2;
+    TSR_RETURN_IF_FAILED(fits_on(plan, *model, middle, &fits, error));
+    *(fits ? &high : &low) = middle;
+  }
+  *devices = high;
+  return TSR_OK;
+}
+
+static void describe_lines(const tsr_plan *plan, char *buffer, size_t bytes) {
+  size_t used = 0;
+  *buffer = 0;
+  for (int line = 0; line < TSR_MEMORY_LINES; line++) {
+    uint64_t sum = 0;
+    char text[16];
+    for (int i = 0; i < plan->cluster->member_count; i++) sum += plan->members[i].lines[line];
+    if (!sum || used >= bytes) continue;
+    used += (size_t)snprintf(buffer + used, bytes - used, "%s%s %s", used ? ", " : "",
+                             tsr_memory_line_name((tsr_memory_line)line), tsr_format_bytes(text, (double)sum));
+  }
+}
+
+/* The refusal, in numbers. */
+static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
+  uint64_t need = 0, usable = 0, there = 0, worst = 0;
+  int worst_member = plan->decision.active[0], model, devices, n = plan->cluster->member_count;
+  for (int i = 0; i < n; i++) {
+    uint64_t own = tsr_plan_usable_bytes(plan, i);
+    need += plan->members[i].bytes;
+    usable += own;
+    there += plan->members[i].memory_bytes;
+    if (plan->members[i].bytes <= own || plan->members[i].bytes - own <= worst) continue;
+    worst = plan->members[i].bytes - own;
+    worst_member = i;
+  }
+  TSR_RETURN_IF_FAILED(devices_needed(plan, &model, &devices, error));
+  char a[16], b[16], c[16], d[16], lines[200], would[96] = "no number of such devices would do";
+  describe_lines(plan, lines, sizeof lines);
+  if (devices)
+    snprintf(would, sizeof would, "%d such device%s (%s each) would do", devices, devices > 1 ? "s" : "",
+             tsr_format_bytes(a, (double)plan->cluster->members[model].memory_bytes));
+  char where[96] = "";
+  if (n > 1)
+    snprintf(where, sizeof where, "; rank %d is short by %llu bytes", worst_member, (unsigned long long)worst);
+  snprintf(plan->reason, sizeof plan->reason,
+           "%s needed (%s) on %d device%s, %s there (%s usable beside a reserve of %.0f %%)%s; %s",
+           tsr_format_bytes(b, (double)need), lines, n, n > 1 ? "s" : "", tsr_format_bytes(c, (double)there),
+           tsr_format_bytes(d, (double)usable), 100 * plan->options.reserve_fraction, where, would);
+  return TSR_OK;
+}
+
+tsr_status tsr_plan_decide_with(tsr_plan *plan, tsr_search_options options, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  size_t members = (size_t)plan->cluster->member_count;
+  outcome result;
+  tsr_plan best = {.cluster = plan->cluster, .graph = plan->graph, .dim_count = plan->dim_count};
+  int *order = tsr_calloc(members, sizeof *order);
+  double *seconds = tsr_calloc(members, sizeof *seconds);
+  if (!order || !seconds) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu members", members);
+  TSR_TRY(allocate(plan, error));
+  TSR_TRY(allocate(&best, error));
+  TSR_TRY(mark_live(plan, error));
+  order_members(plan, seconds, order);
+  double price = 0;
+  for (size_t i = 0;; i++) {
+    options.price = price;
+    TSR_TRY(try_sizes(plan, order, &options, &best.decision, &result, error));
+    if (!result.allowed)
+      TSR_THROW(TSR_ERROR_INFEASIBLE, "no layout is allowed: pins and --replicate contradict each other");
+    if (result.fits || i == sizeof prices / sizeof *prices) break;
+    price = prices[i];
+  }
+  copy_decision(plan, &plan->decision, &best.decision);
+  TSR_TRY(tsr_plan_lower(plan, error));
+  plan->feasible = result.fits;
+  plan->reason[0] = 0;
+  if (result.fits)
+    TSR_TRY(judge(plan, &result, price, error));
+  else
+    TSR_TRY(explain_refusal(plan, error));
+done:
+  tsr_decision_finish(&best.decision);
+  free(order);
+  free(seconds);
+  return status;
+}
+
+tsr_status tsr_plan_decide(tsr_plan *plan, tsr_error *error) {
+  return tsr_plan_decide_with(plan, (tsr_search_options){0}, error);
+}

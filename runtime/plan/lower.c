@@ -1,0 +1,281 @@
+/* From the decision to steps: which node is computed when, which collective turns which layout into which, and what
+ * that takes. Buffers are in buffers.c. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "plan/buffers.h"
+#include "plan/cost.h"
+#include "plan/plan.h"
+
+void tsr_plan_clear_lowered(tsr_plan *plan) {
+  for (int i = 0; i < plan->storage_count; i++) free(plan->storages[i].bytes);
+  plan->storage_count = plan->buffer_count = plan->step_count = 0;
+}
+
+void tsr_decision_finish(tsr_decision *decision) {
+  free(decision->active);
+  free(decision->offsets);
+  free(decision->choices);
+  free(decision->rules);
+  *decision = (tsr_decision){0};
+}
+
+/* What is being lowered: in which layouts each value already exists. */
+typedef struct lowering {
+  tsr_plan *plan;
+  tsr_place_set *exists; /* [value id] */
+  tsr_error *error;
+} lowering;
+
+static tsr_status add_step(lowering *l, tsr_step step) {
+  tsr_plan *plan = l->plan;
+  size_t capacity = (size_t)plan->step_capacity;
+  if (!TSR_GROW(plan->steps, (size_t)plan->step_count, capacity))
+    return tsr_fail(l->error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d steps", plan->step_count + 1);
+  plan->step_capacity = (int)capacity;
+  plan->steps[plan->step_count++] = step;
+  return TSR_OK;
+}
+
+static tsr_collective_kind collective_of(tsr_place from, tsr_place to) {
+  if (from >= 0) return TSR_ALL_GATHER;
+  return to == TSR_PLACE_REPLICATE ? TSR_ALL_REDUCE : TSR_REDUCE_SCATTER;
+}
+
+/* Adds the conversions after which value exists at place. */
+static tsr_status provide(lowering *l, tsr_value value, tsr_place place) {
+  const tsr_choice *choice = &l->plan->decision.choices[value.id];
+  tsr_place_set *exists = &l->exists[value.id];
+  if (tsr_place_in(*exists, place)) return TSR_OK;
+  tsr_place made = place >= 0 && tsr_place_in(choice->present, TSR_PLACE_REPLICATE) &&
+                           !(choice->produced < TSR_PLACE_REPLICATE && tsr_place_in(choice->present, place))
+                       ? TSR_PLACE_REPLICATE
+                       : place;
+  if (tsr_place_in(*exists, made)) return TSR_OK;
+  *exists |= tsr_place_bit(made);
+  return add_step(l, (tsr_step){.kind = TSR_STEP_CONVERT,
+                                .node = -1,
+                                .fused = -1,
+                                .value = value,
+                                .from = choice->produced,
+                                .to = made,
+                                .collective = collective_of(choice->produced, made)});
+}
+
+/* Nodes whose output nobody wants have no rule. */
+static bool is_live(const tsr_plan *plan, size_t node) {
+  return plan->decision.rules[node] >= 0;
+}
+
+static int live_readers(const lowering *l, tsr_value value) {
+  int count = 0;
+  for (size_t i = 0; i < l->plan->graph->node_count; i++)
+    for (int j = 0; is_live(l->plan, i) && j < l->plan->graph->nodes[i].input_count; j++)
+      count += l->plan->graph->nodes[i].inputs[j].id == value.id;
+  return count;
+}
+
+/* Index of the activation that can be computed together with this addition of a bias; -1 = none: f(a + b) in one
+ * pass, if nobody else wants a + b, and both are computed in the same layout. */
+static int fusable(const lowering *l, int node_index) {
+  const tsr_graph *graph = l->plan->graph;
+  const tsr_node *add = &graph->nodes[node_index];
+  const tsr_graph_value *sum = tsr_graph_at(graph, add->output);
+  if (add->op != TSR_OPERATOR_ADD || add->alpha != 1 || add->beta != 1 || sum->output || sum->assigned.id) return -1;
+  if (live_readers(l, add->output) != 1) return -1;
+  tsr_choice choice = l->plan->decision.choices[add->output.id];
+  if (choice.present != tsr_place_bit(choice.produced)) return -1;
+  for (size_t i = (size_t)node_index + 1; i < graph->node_count; i++) {
+    const tsr_node *unary = &graph->nodes[i];
+    if (!is_live(l->plan, i) || unary->inputs[0].id != add->output.id) continue;
+    bool fits = unary->op == TSR_OPERATOR_UNARY &&
+                l->plan->decision.choices[unary->output.id].produced == choice.produced;
+    return fits ? (int)i : -1;
+  }
+  return -1;
+}
+
+static bool is_assign_source(const tsr_graph *graph, tsr_value value) {
+  for (size_t id = 1; id < graph->value_count; id++)
+    if (graph->values[id].assigned.id == value.id) return true;
+  return false;
+}
+
+static tsr_status lower_node(lowering *l, int index, bool *done) {
+  const tsr_plan *plan = l->plan;
+  const tsr_node *node = &plan->graph->nodes[index];
+  tsr_rule rules[TSR_RULES_MAX];
+  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+  const tsr_rule *rule = &rules[plan->decision.rules[index]];
+  for (int j = 0; j < node->input_count; j++) TSR_RETURN_IF_FAILED(provide(l, node->inputs[j], rule->in[j]));
+  int fused = is_assign_source(plan->graph, node->output) ? -1 : fusable(l, index);
+  tsr_value output = fused < 0 ? node->output : plan->graph->nodes[fused].output;
+  if (fused >= 0) done[fused] = true;
+  tsr_place produced = plan->decision.choices[output.id].produced;
+  l->exists[output.id] = tsr_place_bit(produced);
+  return add_step(l, (tsr_step){.kind = TSR_STEP_NODE, .node = index, .fused = fused, .value = output, .to = produced});
+}
+
+/* What must stand at the end: outputs where they are to be read, assigned values where their targets are. */
+static tsr_status lower_ends(lowering *l) {
+  const tsr_graph *graph = l->plan->graph;
+  for (size_t id = 1; id < graph->value_count; id++) {
+    const tsr_graph_value *value = &graph->values[id];
+    tsr_value self = {(uint32_t)id};
+    if (value->output) TSR_RETURN_IF_FAILED(provide(l, self, tsr_plan_final_place(l->plan, self)));
+    if (value->assigned.id)
+      TSR_RETURN_IF_FAILED(provide(l, value->assigned, l->plan->decision.choices[id].produced));
+  }
+  return TSR_OK;
+}
+
+/* Copies of values into their targets, but for those that are computed in place. */
+static tsr_status lower_assigns(lowering *l) {
+  const tsr_graph *graph = l->plan->graph;
+  for (size_t id = 1; id < graph->value_count; id++) {
+    tsr_value target = {(uint32_t)id}, value = graph->values[id].assigned;
+    if (!value.id || tsr_plan_updates_in_place(l->plan, target)) continue;
+    tsr_place place = l->plan->decision.choices[id].produced;
+    TSR_RETURN_IF_FAILED(add_step(l, (tsr_step){.kind = TSR_STEP_COPY,
+                                                .node = -1,
+                                                .fused = -1,
+                                                .value = value,
+                                                .target = target,
+                                                .from = place,
+                                                .to = place}));
+  }
+  return TSR_OK;
+}
+
+static const char *bound_of(const tsr_plan *plan, const tsr_step *step, int active_index, double seconds,
+                            double bytes) {
+  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[active_index]];
+  if (seconds <= 1.5 * member->launch_seconds) return "launch";
+  double memory = bytes / member->memory_bandwidth;
+  bool product = step->kind == TSR_STEP_NODE && plan->graph->nodes[step->node].op == TSR_OPERATOR_MATMUL;
+  return product && memory < 0.7 * seconds ? "compute" : "memory";
+}
+
+/* Seconds of a computing step on one member. */
+static double step_seconds(const tsr_plan *plan, const tsr_step *step, int r, double *bytes) {
+  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[r]];
+  if (step->kind == TSR_STEP_COPY) {
+    tsr_shape shape = tsr_plan_local_shape(plan, step->value, step->to, r);
+    *bytes = 2.0 * (double)tsr_shape_count(&shape) *
+             (double)tsr_dtype_bytes(tsr_graph_at(plan->graph, step->value)->dtype);
+    return tsr_cost_elementwise(member, *bytes);
+  }
+  const tsr_node *node = &plan->graph->nodes[step->node];
+  tsr_rule rules[TSR_RULES_MAX];
+  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+  const tsr_rule *rule = &rules[plan->decision.rules[step->node]];
+  tsr_shape inputs[TSR_NODE_INPUTS_MAX];
+  for (int j = 0; j < node->input_count; j++)
+    inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
+  tsr_shape output = tsr_plan_local_shape(plan, node->output, rule->out, r);
+  return tsr_cost_node(member, plan->graph, node, inputs, &output, bytes);
+}
+
+static void time_convert(tsr_plan *plan, tsr_step *step, double *clocks) {
+  int n = plan->decision.active_count;
+  int64_t counts[n];
+  tsr_collective_options options;
+  tsr_plan_collective(plan, step, counts, &options);
+  step->seconds = tsr_cost_collective(plan->cluster, &options);
+  step->bound_by = "network";
+  double latest = 0;
+  for (int r = 0; r < n; r++) {
+    uint64_t sent = tsr_collective_sent_bytes(&options, r);
+    plan->members[plan->decision.active[r]].sent_bytes += sent;
+    if (sent > step->bytes) step->bytes = sent;
+    if (clocks[r] > latest) latest = clocks[r];
+  }
+  for (int r = 0; r < n; r++) clocks[r] = latest + step->seconds;
+}
+
+static void time_compute(tsr_plan *plan, tsr_step *step, double *clocks) {
+  step->bound_by = "launch";
+  for (int r = 0; r < plan->decision.active_count; r++) {
+    double bytes = 0, seconds = step_seconds(plan, step, r, &bytes);
+    clocks[r] += seconds;
+    plan->members[plan->decision.active[r]].compute_seconds += seconds;
+    if ((uint64_t)bytes > step->bytes) step->bytes = (uint64_t)bytes;
+    if (seconds <= step->seconds) continue;
+    step->seconds = seconds;
+    step->bound_by = bound_of(plan, step, r, seconds, bytes);
+  }
+}
+
+/* Each member runs at its own pace between collectives, which wait for the last. */
+static void predict(tsr_plan *plan) {
+  double clocks[plan->decision.active_count];
+  memset(clocks, 0, sizeof clocks);
+  for (int i = 0; i < plan->step_count; i++) {
+    if (plan->steps[i].kind == TSR_STEP_CONVERT)
+      time_convert(plan, &plan->steps[i], clocks);
+    else
+      time_compute(plan, &plan->steps[i], clocks);
+  }
+  plan->predicted_seconds = 0;
+  for (int r = 0; r < plan->decision.active_count; r++)
+    if (clocks[r] > plan->predicted_seconds) plan->predicted_seconds = clocks[r];
+}
+
+/* Each member's part of the floating-point work. */
+static void share_work(tsr_plan *plan) {
+  double total = 0;
+  for (int i = 0; i < plan->step_count; i++) {
+    if (plan->steps[i].kind != TSR_STEP_NODE) continue;
+    const tsr_node *node = &plan->graph->nodes[plan->steps[i].node];
+    tsr_rule rules[TSR_RULES_MAX];
+    tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+    const tsr_rule *rule = &rules[plan->decision.rules[plan->steps[i].node]];
+    for (int r = 0; r < plan->decision.active_count; r++) {
+      tsr_shape inputs[TSR_NODE_INPUTS_MAX];
+      for (int j = 0; j < node->input_count; j++)
+        inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
+      tsr_shape output = tsr_plan_local_shape(plan, node->output, rule->out, r);
+      double flops = tsr_operator_rules_of(node->op)->flops(node, inputs, &output);
+      plan->members[plan->decision.active[r]].share += flops;
+      total += flops;
+    }
+  }
+  for (int i = 0; i < plan->cluster->member_count; i++)
+    if (total > 0) plan->members[i].share /= total;
+}
+
+static void reset_members(tsr_plan *plan) {
+  for (int i = 0; i < plan->cluster->member_count; i++) {
+    const tsr_cluster_member *member = &plan->cluster->members[i];
+    double reserve = plan->options.reserve_fraction * (double)member->memory_bytes;
+    if (member->kind == TSR_DEVICE_GPU && plan->options.reserve_fraction > 0 && reserve < 268435456.0)
+      reserve = 268435456.0;
+    plan->members[i] = (tsr_plan_member){
+        .device = member->name, .memory_bytes = member->memory_bytes, .reserve_bytes = (uint64_t)reserve};
+  }
+  for (int r = 0; r < plan->decision.active_count; r++) plan->members[plan->decision.active[r]].active = true;
+}
+
+tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  const tsr_graph *graph = plan->graph;
+  tsr_plan_clear_lowered(plan);
+  reset_members(plan);
+  lowering l = {.plan = plan, .error = error};
+  bool *done = tsr_calloc(graph->node_count, sizeof *done);
+  l.exists = tsr_calloc(graph->value_count, sizeof *l.exists);
+  if (!l.exists || !done) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to lower %zu nodes", graph->node_count);
+  for (size_t id = 1; id < graph->value_count; id++)
+    if (graph->values[id].producer < 0) l.exists[id] = tsr_place_bit(plan->decision.choices[id].produced);
+  for (size_t i = 0; i < graph->node_count; i++)
+    if (is_live(plan, i) && !done[i]) TSR_TRY(lower_node(&l, (int)i, done));
+  TSR_TRY(lower_ends(&l));
+  TSR_TRY(lower_assigns(&l));
+  predict(plan);
+  share_work(plan);
+  TSR_TRY(tsr_plan_allocate(plan, error));
+done:
+  free(done);
+  free(l.exists);
+  return status;
+}

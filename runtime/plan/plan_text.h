@@ -1,0 +1,11 @@
+/* plan/plan_text.h: parts of a plan's text. */
+#ifndef TSR_PLAN_PLAN_TEXT_H
+#define TSR_PLAN_PLAN_TEXT_H
+
+#include "base/text.h"
+#include "plan/plan.h"
+
+/* What lost, and by how much: each parameter in each other layout, everything replicated, one device alone. */
+tsr_status tsr_plan_explain(const tsr_plan *plan, tsr_text *text, tsr_error *error);
+
+#endif

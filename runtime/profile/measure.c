@@ -1,0 +1,208 @@
+#include "profile/measure.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+enum { GRID = 3, REPETITIONS = 3, LAUNCHES = 20, COPY_ELEMENTS = 1 << 21 };
+
+/* Grids for slow, usual and very fast devices: the largest product of each takes well under a second there. */
+static const struct {
+  double gflops_from;
+  int64_t rows[GRID], sides[GRID];
+} grids[] = {
+    {0, {4, 16, 64}, {32, 64, 128}},
+    {2, {8, 32, 128}, {64, 128, 256}},
+    {20, {16, 128, 512}, {128, 512, 1024}},
+    {2000, {16, 512, 2048}, {512, 2048, 4096}},
+};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member) {
+  const tsr_device_info *info = &device->info;
+  *member = (tsr_cluster_member){.kind = info->kind,
+                                 .unified_memory = info->unified_memory,
+                                 .memory_bytes = info->memory_bytes,
+                                 .max_allocation_bytes = info->max_allocation_bytes};
+  snprintf(member->name, sizeof member->name, "%s", info->name);
+  snprintf(member->platform, sizeof member->platform, "%s", info->platform);
+  snprintf(member->backend, sizeof member->backend, "%s", info->backend);
+  snprintf(member->driver, sizeof member->driver, "%s", info->driver);
+  if (gethostname(member->host, sizeof member->host - 1)) member->host[0] = 0;
+  memcpy(member->gemm, device->gemm, sizeof member->gemm);
+  tsr_cluster_estimate(member, info->compute_units);
+}
+
+/* Three matrices and a workspace, large enough for the products of one grid. */
+typedef struct bench {
+  tsr_device *device;
+  tsr_dtype dtype;
+  tsr_buffer *a, *b, *c, *workspace;
+} bench;
+
+static void bench_finish(bench *bench) {
+  tsr_buffer_destroy(bench->device, &bench->a);
+  tsr_buffer_destroy(bench->device, &bench->b);
+  tsr_buffer_destroy(bench->device, &bench->c);
+  tsr_buffer_destroy(bench->device, &bench->workspace);
+}
+
+static size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
+static tsr_status bench_init(bench *bench, tsr_device *device, tsr_dtype dtype, int64_t m, int64_t side,
+                             tsr_error *error) {
+  const tsr_gemm_facts *facts = &device->gemm[dtype];
+  int panel = facts->panel ? facts->panel : 1;
+  size_t size = tsr_dtype_bytes(dtype), padded = (size_t)((side + panel - 1) / panel * panel);
+  size_t rows = (size_t)m * padded * size, square = (size_t)side * padded * size;
+  size_t workspace = larger(tsr_gemm_workspace_bytes(facts, dtype, true, false, side, side, m),
+                            tsr_gemm_workspace_bytes(facts, dtype, false, false, m, side, side));
+  *bench = (struct bench){.device = device, .dtype = dtype};
+  tsr_status status = TSR_OK;
+  TSR_TRY(tsr_buffer_create(device, rows, &bench->a, error));
+  TSR_TRY(tsr_buffer_create(device, larger(rows, square), &bench->b, error));
+  TSR_TRY(tsr_buffer_create(device, larger(rows, square), &bench->c, error));
+  if (workspace) TSR_TRY(tsr_buffer_create(device, workspace, &bench->workspace, error));
+  TSR_TRY(tsr_device_fill_zero(device, bench->a, 0, bench->a->bytes, error));
+  TSR_TRY(tsr_device_fill_zero(device, bench->b, 0, bench->b->bytes, error));
+  TSR_TRY(tsr_device_fill_zero(device, bench->c, 0, bench->c->bytes, error));
+done:
+  if (status != TSR_OK) bench_finish(bench);
+  return status;
+}
+
+/* The products as forward and backward use them: y = x w, dx = dy w^T, dw = x^T dy, the weight in its stored form. */
+static tsr_gemm_call call_of(const bench *bench, tsr_gemm_form form, int64_t m, int64_t side) {
+  int panel = bench->device->gemm[bench->dtype].panel;
+  tsr_matrix rows = {.buffer = bench->a, .rows = m, .cols = side, .ld = side};
+  tsr_matrix other = {.buffer = bench->b, .rows = m, .cols = side, .ld = side};
+  tsr_matrix result = {.buffer = bench->c, .rows = m, .cols = side, .ld = side};
+  tsr_matrix weight = {.rows = side, .cols = side, .ld = side, .panel = panel};
+  tsr_gemm_call call = {.dtype = bench->dtype, .alpha = 1, .workspace = bench->workspace, .a = rows};
+  if (form == TSR_GEMM_TN) {
+    weight.buffer = bench->c;
+    call.m = call.n = side;
+    call.k = m;
+    call.transpose_a = true;
+    call.b = other;
+    call.c = weight;
+  } else {
+    weight.buffer = bench->b;
+    call.m = m;
+    call.n = call.k = side;
+    call.transpose_b = form == TSR_GEMM_NT;
+    call.b = weight;
+    call.c = result;
+  }
+  return call;
+}
+
+static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, int64_t side, int repetitions,
+                            double *seconds, tsr_error *error) {
+  tsr_gemm_call call = call_of(bench, form, m, side);
+  *seconds = 1e9;
+  for (int i = 0; i < repetitions; i++) {
+    double begun = now();
+    TSR_RETURN_IF_FAILED(tsr_device_gemm(bench->device, &call, error));
+    TSR_RETURN_IF_FAILED(tsr_device_finish(bench->device, error));
+    double own = now() - begun;
+    if (own < *seconds) *seconds = own;
+  }
+  return TSR_OK;
+}
+
+/* Roughly how fast the device is, and so which grid suits it. */
+static tsr_status choose_grid(tsr_device *device, tsr_dtype dtype, int *grid, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  const int64_t m = 32, side = 128;
+  bench small;
+  double seconds;
+  TSR_RETURN_IF_FAILED(bench_init(&small, device, dtype, m, side, error));
+  TSR_TRY(time_gemm(&small, TSR_GEMM_NN, m, side, 3, &seconds, error));
+  *grid = 0;
+  for (int i = 0; i < GRIDS; i++)
+    if (2e-9 * (double)(m * side * side) / seconds >= grids[i].gflops_from) *grid = i;
+done:
+  bench_finish(&small);
+  return status;
+}
+
+static tsr_status measure_products(tsr_device *device, tsr_dtype dtype, tsr_cluster_member *member,
+                                   tsr_error *error) {
+  tsr_status status = TSR_OK;
+  int grid;
+  bench bench;
+  double dropped;
+  TSR_RETURN_IF_FAILED(choose_grid(device, dtype, &grid, error));
+  const int64_t *rows = grids[grid].rows, *sides = grids[grid].sides;
+  TSR_RETURN_IF_FAILED(bench_init(&bench, device, dtype, rows[GRID - 1], sides[GRID - 1], error));
+  for (int form = 0; form < TSR_GEMM_FORMS; form++) {
+    tsr_gemm_curve *curve = &member->curves[dtype][form];
+    curve->count = 0;
+    TSR_TRY(time_gemm(&bench, (tsr_gemm_form)form, rows[0], sides[0], 1, &dropped, error));
+    for (int i = 0; i < GRID; i++)
+      for (int j = 0; j < GRID; j++) {
+        tsr_gemm_point *point = &curve->points[curve->count++];
+        *point = (tsr_gemm_point){.m = rows[i], .side = sides[j]};
+        TSR_TRY(time_gemm(&bench, (tsr_gemm_form)form, point->m, point->side, REPETITIONS, &point->seconds, error));
+      }
+  }
+done:
+  bench_finish(&bench);
+  return status;
+}
+
+static tsr_status time_map(tsr_device *device, const tsr_map_call *call, int repetitions, double *seconds,
+                           tsr_error *error) {
+  *seconds = 1e9;
+  for (int i = 0; i <= repetitions; i++) { /* the first is dropped */
+    double begun = now();
+    TSR_RETURN_IF_FAILED(tsr_device_map(device, call, error));
+    TSR_RETURN_IF_FAILED(tsr_device_finish(device, error));
+    double own = now() - begun;
+    if (i && own < *seconds) *seconds = own;
+  }
+  return TSR_OK;
+}
+
+static tsr_status measure_memory(tsr_device *device, tsr_cluster_member *member, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  size_t bytes = COPY_ELEMENTS * sizeof(float);
+  double seconds;
+  tsr_buffer *from = NULL, *to = NULL;
+  TSR_TRY(tsr_buffer_create(device, bytes, &from, error));
+  TSR_TRY(tsr_buffer_create(device, bytes, &to, error));
+  TSR_TRY(tsr_device_fill_zero(device, from, 0, bytes, error));
+  TSR_TRY(tsr_device_fill_zero(device, to, 0, bytes, error));
+  tsr_matrix a = {.buffer = from, .rows = 1, .cols = COPY_ELEMENTS, .ld = COPY_ELEMENTS}, out = a;
+  out.buffer = to;
+  tsr_map_call call = {.kind = TSR_MAP_ADD, .dtype = TSR_F32, .alpha = 1, .beta = 1, .a = a, .b = out, .out = out};
+  TSR_TRY(time_map(device, &call, REPETITIONS, &seconds, error));
+  member->memory_bandwidth = 3 * (double)bytes / seconds;
+  call.a.cols = call.b.cols = call.out.cols = 1;
+  TSR_TRY(time_map(device, &call, LAUNCHES, &member->launch_seconds, error));
+done:
+  tsr_buffer_destroy(device, &from);
+  tsr_buffer_destroy(device, &to);
+  return status;
+}
+
+tsr_status tsr_member_measure(tsr_device *device, tsr_cluster_member *member, tsr_error *error) {
+  for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+    if (device->gemm[dtype].family != TSR_GEMM_NONE)
+      TSR_RETURN_IF_FAILED(measure_products(device, (tsr_dtype)dtype, member, error));
+  TSR_RETURN_IF_FAILED(measure_memory(device, member, error));
+  member->estimated = false;
+  return TSR_OK;
+}

@@ -1,0 +1,540 @@
+/* test_map_reduce.c: elementwise operations and reductions of a device against loops in long double.
+ *
+ *   test_map_reduce [SELECTOR...]     default: host pocl. A device that is not there is skipped with a
+ * message.
+ *
+ * One process should open one OpenCL driver: rusticl runs apart, `RUSTICL_ENABLE=llvmpipe test_map_reduce
+ * rusticl`. TSR_TEST_SMALL=1 leaves out what takes long under a simulator such as oclgrind.
+ *
+ * Views start at an odd offset and have gaps; everything outside them must stay as it was. Tolerances are in
+ * units of the dtype's epsilon (half the distance from 1 to the next number); the scale of each is in
+ * expect(). */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+
+enum { OFFSET = 3, GAP = 5, PANEL = 16 };
+static const double SENTINEL = -12345;
+
+static tsr_context *context;
+static tsr_device *device;
+static tsr_buffer *workspace;
+static bool small, denormals;
+
+#define CHECK(call)                                                                                          \
+  do {                                                                                                       \
+    tsr_error error_ = {0};                                                                                  \
+    if ((call) != TSR_OK) fail_msg("%s: %s %s", #call, error_.message, error_.build_log);                    \
+  } while (0)
+#define ERROR (&error_)
+
+/* --- random numbers and awkward ones --- */
+
+static uint64_t random_state = 1;
+static double uniform(void) { /* -1 .. 1 */
+  random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+  return (double)(int64_t)(random_state >> 11 << 11) / 9223372036854775808.0;
+}
+
+static double any_number(int64_t i) {
+  static const double special[] = {0,    -0.0,  1,     -1,     INFINITY, -INFINITY, NAN,
+                                   1e30, -1e30, 1e20,  -1e20,  88.5,     -88.5,     -13,
+                                   5.5,  -5.5,  1e-30, -1e-30, 1e-41,    -1e-42};
+  size_t count = sizeof special / sizeof *special - (denormals ? 0 : 2);
+  if (i % 3 == 0) return special[(size_t)(i / 3) % count];
+  return uniform() * (i % 3 == 1 ? 2 : 12);
+}
+
+static double finite_number(int64_t i) {
+  return uniform() * (i % 2 ? 1 : 10);
+}
+
+/* -2 .. 1: sums of a million squared differences are still exact in f32. */
+static double small_integer(int64_t i) {
+  (void)i;
+  return floor(uniform() * 2);
+}
+
+/* --- matrices: values on the host in double, views on the device --- */
+
+typedef struct operand {
+  tsr_matrix view;
+  double *values; /* rows x cols */
+  int64_t held;   /* elements of the buffer */
+} operand;
+
+static double rounded(tsr_dtype dtype, double x) {
+  return dtype == TSR_F64 ? x : (double)(float)x;
+}
+
+static double get(const void *data, tsr_dtype dtype, int64_t i) {
+  return dtype == TSR_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+static void set(void *data, tsr_dtype dtype, int64_t i, double x) {
+  if (dtype == TSR_F64)
+    ((double *)data)[i] = x;
+  else
+    ((float *)data)[i] = (float)x;
+}
+
+static void *map_buffer(tsr_buffer *buffer, tsr_host_mode mode) {
+  void *data = NULL;
+  CHECK(tsr_device_host_wait(device, buffer, 0, buffer->bytes, mode, &data, ERROR));
+  return data;
+}
+
+static void unmap_buffer(tsr_buffer *buffer, void *data) {
+  CHECK(tsr_device_host_end(device, buffer, data, ERROR));
+  CHECK(tsr_device_finish(device, ERROR));
+}
+
+static void upload(const operand *matrix, tsr_dtype dtype) {
+  void *data = map_buffer(matrix->view.buffer, TSR_HOST_WRITE);
+  for (int64_t i = 0; i < matrix->held; i++) set(data, dtype, i, SENTINEL);
+  for (int64_t r = 0; r < matrix->view.rows; r++)
+    for (int64_t c = 0; c < matrix->view.cols; c++)
+      set(data, dtype, tsr_matrix_index(&matrix->view, r, c), matrix->values[r * matrix->view.cols + c]);
+  unmap_buffer(matrix->view.buffer, data);
+}
+
+static operand make(tsr_dtype dtype, int64_t rows, int64_t cols, int panel, int gap,
+                    double (*number)(int64_t)) {
+  operand made = {.view = {.offset = OFFSET, .rows = rows, .cols = cols, .panel = panel}};
+  made.view.ld = (panel ? rows : cols) + gap;
+  made.held = OFFSET + GAP + (panel ? (cols + panel - 1) / panel * panel : rows) * made.view.ld;
+  made.values = malloc((size_t)(rows * cols) * sizeof(double));
+  for (int64_t i = 0; i < rows * cols; i++) made.values[i] = rounded(dtype, number(i));
+  CHECK(tsr_buffer_create(device, (size_t)made.held * tsr_dtype_bytes(dtype), &made.view.buffer, ERROR));
+  upload(&made, dtype);
+  return made;
+}
+
+static void drop(operand *matrix) {
+  tsr_buffer_destroy(device, &matrix->view.buffer);
+  free(matrix->values);
+}
+
+static double value(const operand *matrix, int64_t r, int64_t c) {
+  r = matrix->view.rows == 1 ? 0 : r, c = matrix->view.cols == 1 ? 0 : c;
+  return matrix->values[r * matrix->view.cols + c];
+}
+
+/* --- the reference --- */
+
+static long double sigmoid(long double v) {
+  return 1 / (1 + expl(-v));
+}
+
+static long double activation(tsr_unary unary, long double x) {
+  const long double cubic = 0.044715L, v = 2 * sqrtl(2 / acosl(-1)) * (x + cubic * x * x * x);
+  if (isinf(x)) return x > 0 ? x : 0;
+  switch (unary) {
+  case TSR_UNARY_RELU: return x < 0 ? 0 : x;
+  case TSR_UNARY_GELU: return x * erfcl(-x / sqrtl(2)) / 2;
+  case TSR_UNARY_GELU_TANH: return x * sigmoid(v);
+  default: return x * sigmoid(x);
+  }
+}
+
+static long double derivative(tsr_unary unary, long double x) {
+  const long double cubic = 0.044715L, scale = 2 * sqrtl(2 / acosl(-1)), v = scale * (x + cubic * x * x * x);
+  if (isnan(x)) return x;
+  if (fabsl(x) > 1000) return x > 0;
+  switch (unary) {
+  case TSR_UNARY_RELU: return x > 0;
+  case TSR_UNARY_GELU: return erfcl(-x / sqrtl(2)) / 2 + x * expl(-x * x / 2) / sqrtl(2 * acosl(-1));
+  case TSR_UNARY_GELU_TANH:
+    return sigmoid(v) + x * sigmoid(v) * sigmoid(-v) * scale * (1 + 3 * cubic * x * x);
+  default: return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
+  }
+}
+
+typedef struct expected {
+  long double value, tolerance;
+} expected;
+
+static expected expect(const tsr_map_call *call, long double a, long double b) {
+  const long double f = activation(call->unary, a);
+  switch (call->kind) {
+  case TSR_MAP_ADD:
+    return (expected){call->alpha * a + call->beta * b, 4 * (fabsl(call->alpha * a) + fabsl(call->beta * b))};
+  case TSR_MAP_MULTIPLY: return (expected){a * b, 2 * fabsl(a * b)};
+  case TSR_MAP_SCALE: return (expected){call->alpha * a, 4 * fabsl(call->alpha * a)};
+  case TSR_MAP_UNARY:
+    if (call->unary == TSR_UNARY_RELU) return (expected){f, 0};
+    /* Relative, also where f vanishes, but for the rounded argument of tanh, and of erfc in f64. */
+    if (call->unary == TSR_UNARY_GELU_TANH) return (expected){f, 6 * fabsl(a)};
+    if (call->unary == TSR_UNARY_GELU && call->dtype == TSR_F64)
+      return (expected){f, (12 + 2 * fminl(a * a, 1e4)) * fabsl(f)};
+    return (expected){f, 12 * fabsl(f)};
+  case TSR_MAP_UNARY_GRADIENT: return (expected){derivative(call->unary, a) * b, 12 * fabsl(b)};
+  default: return (expected){activation(call->unary, a + b), 8 * (fabsl(a) + fabsl(b))};
+  }
+}
+
+static bool agrees(double got, expected want, tsr_dtype dtype) {
+  const long double largest = dtype == TSR_F64 ? 0x1.fffffffffffffp1023L : 0x1.fffffep127L;
+  const long double least = dtype == TSR_F64 ? 0x1p-1022L : 0x1p-126L; /* below, devices may flush to zero */
+  if (isnan(want.value)) return isnan(got);
+  if (fabsl(want.value) > largest) return isinf(got) && (got > 0) == (want.value > 0);
+  return fabsl(got - want.value) <= want.tolerance * (long double)tsr_dtype_epsilon(dtype) + least;
+}
+
+/* --- elementwise --- */
+
+typedef struct map_case {
+  tsr_map_kind kind;
+  tsr_unary unary;
+  tsr_dtype dtype;
+  int64_t rows, cols;
+  bool a_row, b_row, b_column; /* broadcast: a has one row; b has one row, one column */
+  int a_panel, b_panel, out_panel;
+  int gap;
+  char in_place; /* 'a', 'b', or 0 */
+} map_case;
+
+static void check_map(const map_case *test, const tsr_map_call *call, const operand *a, const operand *b,
+                      const operand *out) {
+  void *data = map_buffer(call->out.buffer, TSR_HOST_READ);
+  int64_t untouched = 0;
+  for (int64_t i = 0; i < out->held; i++) untouched += get(data, call->dtype, i) == SENTINEL;
+  for (int64_t r = 0; r < test->rows; r++)
+    for (int64_t c = 0; c < test->cols; c++) {
+      double x = value(a, r, c), y = value(b, r, c),
+             got = get(data, call->dtype, tsr_matrix_index(&call->out, r, c));
+      expected want = expect(call, x, y);
+      if (!agrees(got, want, call->dtype))
+        fail_msg("kind %d %s %s %lldx%lld panels %d %d %d at (%lld,%lld): a %.9g b %.9g gives %.17g, "
+                 "expected %.17Lg",
+                 test->kind, tsr_unary_name(test->unary), tsr_dtype_name(test->dtype), (long long)test->rows,
+                 (long long)test->cols, test->a_panel, test->b_panel, test->out_panel, (long long)r,
+                 (long long)c, x, y, got, want.value);
+    }
+  assert_int_equal(untouched, out->held - test->rows * test->cols);
+  unmap_buffer(call->out.buffer, data);
+}
+
+static void run_map(const map_case *test) {
+  /* The derivative vanishes for large negative numbers, where a factor that is infinite would make it NaN. */
+  double (*b_number)(int64_t) = test->kind == TSR_MAP_UNARY_GRADIENT ? finite_number : any_number;
+  operand a =
+      make(test->dtype, test->a_row ? 1 : test->rows, test->cols, test->a_panel, test->gap, any_number);
+  operand b = make(test->dtype, test->b_row ? 1 : test->rows, test->b_column ? 1 : test->cols, test->b_panel,
+                   test->gap, b_number);
+  operand own = make(test->dtype, test->rows, test->cols, test->out_panel, test->gap, small_integer);
+  const operand *out = test->in_place == 'a' ? &a : test->in_place == 'b' ? &b : &own;
+  tsr_map_call call = {.kind = test->kind,
+                       .unary = test->unary,
+                       .dtype = test->dtype,
+                       .alpha = -1.5,
+                       .beta = 0.375,
+                       .a = a.view,
+                       .b = b.view,
+                       .out = out->view};
+  CHECK(tsr_device_map(device, &call, ERROR));
+  check_map(test, &call, &a, &b, out);
+  drop(&a), drop(&b), drop(&own);
+}
+
+static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {7, 64}, {33, 100}, {5, 1000}, {129, 47}, {70, 300}};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static size_t size_count(void) {
+  return small ? 4 : SIZES;
+}
+
+static void run_map_sizes(map_case test) {
+  for (size_t i = 0; i < size_count(); i++) {
+    test.rows = sizes[i][0], test.cols = sizes[i][1];
+    test.gap = i % 2 ? GAP : 0;
+    run_map(&test);
+  }
+}
+
+static bool has_dtype(tsr_dtype dtype) {
+  return device->gemm[dtype].family != TSR_GEMM_NONE;
+}
+
+/* Every kind and activation, row-major, and in panels for f32. */
+static void map_kinds(void **state) {
+  (void)state;
+  for (tsr_dtype dtype = TSR_F32; dtype <= TSR_F64; dtype++)
+    for (int kind = TSR_MAP_ADD; has_dtype(dtype) && kind <= TSR_MAP_BIAS_UNARY; kind++)
+      for (int unary = 0; unary < (kind < TSR_MAP_UNARY ? 1 : TSR_UNARY_COUNT); unary++)
+        for (int panel = 0; panel <= (dtype == TSR_F32 ? PANEL : 0); panel += PANEL)
+          run_map_sizes((map_case){.kind = (tsr_map_kind)kind,
+                                   .unary = (tsr_unary)unary,
+                                   .dtype = dtype,
+                                   .a_panel = panel,
+                                   .b_panel = panel,
+                                   .out_panel = panel});
+}
+
+/* Mixed forms, a panel width that no vector divides, and every broadcast. */
+static void map_forms(void **state) {
+  (void)state;
+  for (int form = 0; form < 8; form++)
+    for (int broadcast = 0; broadcast < 8; broadcast++)
+      run_map_sizes((map_case){.kind = TSR_MAP_ADD,
+                               .dtype = TSR_F32,
+                               .a_row = broadcast & 4,
+                               .b_row = broadcast & 2,
+                               .b_column = broadcast & 1,
+                               .a_panel = form & 1 ? PANEL : 0,
+                               .b_panel = form & 2 ? PANEL : 0,
+                               .out_panel = form & 4 ? PANEL : 0});
+  run_map_sizes(
+      (map_case){.kind = TSR_MAP_MULTIPLY, .dtype = TSR_F32, .b_row = true, .a_panel = 6, .out_panel = 6});
+}
+
+static void map_in_place(void **state) {
+  (void)state;
+  for (int panel = 0; panel <= PANEL; panel += PANEL)
+    for (char place = 'a'; place <= 'b'; place++)
+      run_map_sizes((map_case){.kind = TSR_MAP_ADD,
+                               .dtype = TSR_F32,
+                               .a_panel = panel,
+                               .b_panel = panel,
+                               .out_panel = panel,
+                               .in_place = place});
+  run_map_sizes((map_case){
+      .kind = TSR_MAP_BIAS_UNARY, .unary = TSR_UNARY_GELU, .dtype = TSR_F32, .b_row = true, .in_place = 'a'});
+}
+
+/* --- reductions --- */
+
+typedef struct reduce_case {
+  tsr_reduce_kind kind;
+  tsr_reduction reduction;
+  tsr_dtype dtype;
+  int64_t rows, cols;
+  int gap;
+  double scale;
+  bool accumulate;
+  double (*number)(int64_t);
+  double tolerance; /* in epsilon, relative to the sum of absolute values */
+} reduce_case;
+
+static int64_t output_count(const reduce_case *test) {
+  return test->kind == TSR_REDUCE_ROWS ? test->cols : test->kind == TSR_REDUCE_COLS ? test->rows : 1;
+}
+
+/* Sum (or maximum) of output i, and of absolute values. */
+static expected expect_reduced(const reduce_case *test, const operand *a, const operand *b, int64_t i) {
+  bool rows = test->kind == TSR_REDUCE_ROWS, all = test->kind == TSR_REDUCE_SQUARED_ERROR;
+  int64_t length = all ? test->rows * test->cols : rows ? test->rows : test->cols;
+  int64_t stride = rows ? test->cols : 1, first = rows ? i : i * test->cols;
+  long double sum = 0, magnitude = 0, largest = -INFINITY;
+  for (int64_t e = 0; e < length; e++) {
+    long double x = a->values[first + e * stride];
+    if (all) x = (x - b->values[e]) * (x - b->values[e]);
+    sum += x, magnitude += fabsl(x);
+    if (x > largest || isnan(x)) largest = x;
+  }
+  bool maximum = !all && test->reduction == TSR_MAX;
+  return (expected){maximum ? largest : sum, maximum ? 0 : magnitude};
+}
+
+static void check_reduced(const reduce_case *test, const operand *a, const operand *b, const operand *out,
+                          const void *data) {
+  bool maximum = test->kind != TSR_REDUCE_SQUARED_ERROR && test->reduction == TSR_MAX;
+  for (int64_t i = 0; i < output_count(test); i++) {
+    expected want = expect_reduced(test, a, b, i);
+    double before = out->values[i], got = get(data, test->dtype, OFFSET + i);
+    want.value *= test->scale;
+    if (test->accumulate)
+      want.value = !maximum ? want.value + before : before > want.value ? before : want.value;
+    want.tolerance = test->tolerance * (want.tolerance * fabs(test->scale) + fabs(before));
+    if (!agrees(got, want, test->dtype))
+      fail_msg("kind %d reduction %d %s %lldx%lld gap %d output %lld: %.17g, expected %.17Lg", test->kind,
+               test->reduction, tsr_dtype_name(test->dtype), (long long)test->rows, (long long)test->cols,
+               test->gap, (long long)i, got, want.value);
+  }
+  for (int64_t i = 0; i < out->held; i++)
+    if (i < OFFSET || i >= OFFSET + output_count(test)) assert_true(get(data, test->dtype, i) == SENTINEL);
+}
+
+/* Runs once on values that lie with `gap`; gives the bytes of the result, to be freed. */
+static void *reduce_once(const reduce_case *test, const operand *a, const operand *b) {
+  operand out = make(test->dtype, 1, output_count(test), 0, 0, small_integer);
+  tsr_reduce_call call = {.kind = test->kind,
+                          .reduction = test->reduction,
+                          .dtype = test->dtype,
+                          .scale = test->scale,
+                          .accumulate = test->accumulate,
+                          .a = a->view,
+                          .b = b->view,
+                          .out = out.view,
+                          .workspace = workspace};
+  CHECK(tsr_device_reduce(device, &call, ERROR));
+  void *data = map_buffer(out.view.buffer, TSR_HOST_READ), *copy = malloc(out.view.buffer->bytes);
+  memcpy(copy, data, out.view.buffer->bytes);
+  check_reduced(test, a, b, &out, data);
+  unmap_buffer(out.view.buffer, data);
+  drop(&out);
+  return copy;
+}
+
+/* The same bits twice. */
+static void run_reduce(const reduce_case *test) {
+  operand a = make(test->dtype, test->rows, test->cols, 0, test->gap, test->number);
+  operand b = make(test->dtype, test->rows, test->cols, 0, 0, test->number);
+  uint64_t before = random_state;
+  void *first = reduce_once(test, &a, &b);
+  random_state = before; /* the same old contents of out */
+  void *second = reduce_once(test, &a, &b);
+  size_t bytes = tsr_dtype_bytes(test->dtype);
+  assert_memory_equal((char *)first + OFFSET * bytes, (char *)second + OFFSET * bytes,
+                      (size_t)output_count(test) * bytes);
+  free(first), free(second), drop(&a), drop(&b);
+}
+
+static const int64_t reduce_sizes[][2] = {{1, 1},     {1, 5},     {5, 1},     {3, 70},      {130, 3},
+                                          {64, 64},   {200, 129}, {65, 63},   {1000, 1000}, {1, 70000},
+                                          {70000, 1}, {9000, 20}, {20, 9000}, {300, 257}};
+
+static void run_reduce_sizes(reduce_case test) {
+  size_t count = small ? 8 : sizeof reduce_sizes / sizeof *reduce_sizes;
+  for (size_t i = 0; i < count; i++)
+    for (int gap = 0; gap <= GAP; gap += GAP) {
+      test.rows = reduce_sizes[i][0], test.cols = reduce_sizes[i][1], test.gap = gap;
+      test.accumulate = i % 2, test.scale = i % 3 ? 1 : -0.25;
+      run_reduce(&test);
+    }
+}
+
+static void reduce_with(double (*number)(int64_t), double tolerance) {
+  for (tsr_dtype dtype = TSR_F32; dtype <= TSR_F64; dtype++)
+    for (int kind = TSR_REDUCE_ROWS; has_dtype(dtype) && kind <= TSR_REDUCE_SQUARED_ERROR; kind++)
+      for (int reduction = TSR_SUM; reduction <= (kind == TSR_REDUCE_SQUARED_ERROR ? TSR_SUM : TSR_MAX);
+           reduction++)
+        run_reduce_sizes((reduce_case){.kind = (tsr_reduce_kind)kind,
+                                       .reduction = (tsr_reduction)reduction,
+                                       .dtype = dtype,
+                                       .number = number,
+                                       .tolerance = tolerance});
+}
+
+static void reduce_integers(void **state) { /* sums that are exact: nothing is lost or taken twice */
+  (void)state;
+  reduce_with(small_integer, 0);
+}
+
+static void reduce_random(void **state) {
+  (void)state;
+  reduce_with(finite_number, 8);
+}
+
+static double mostly_one(int64_t i) {
+  return i == 1234 ? INFINITY : 1;
+}
+static double with_nan(int64_t i) {
+  return i == 1234 ? NAN : uniform();
+}
+static double both_infinities(int64_t i) {
+  return i % 1000 == 7 ? INFINITY : i % 1000 == 8 ? -INFINITY : 1;
+}
+
+static void reduce_specials(void **state) {
+  (void)state;
+  double (*const numbers[])(int64_t) = {mostly_one, with_nan, both_infinities, any_number};
+  for (int n = 0; n < 4; n++)
+    for (int kind = TSR_REDUCE_ROWS; kind <= TSR_REDUCE_COLS; kind++)
+      for (int reduction = TSR_SUM; reduction <= TSR_MAX; reduction++)
+        for (int wide = 0; wide < 2; wide++)
+          run_reduce(&(reduce_case){.kind = (tsr_reduce_kind)kind,
+                                    .reduction = (tsr_reduction)reduction,
+                                    .dtype = TSR_F32,
+                                    .rows = wide ? 30 : 200,
+                                    .cols = wide ? 200 : 30,
+                                    .scale = 1,
+                                    .number = numbers[n],
+                                    .tolerance = 16});
+}
+
+static double positive(int64_t i) {
+  (void)i;
+  return 0.5 + 0.5 * uniform();
+}
+
+/* 1e7 numbers of one sign, f32: to 1e-6. */
+static void reduce_long(void **state) {
+  (void)state;
+  if (small) skip();
+  const reduce_case cases[] = {
+      {.kind = TSR_REDUCE_ROWS, .rows = 10000000, .cols = 1},
+      {.kind = TSR_REDUCE_ROWS, .rows = 1000000, .cols = 10},
+      {.kind = TSR_REDUCE_COLS, .rows = 1, .cols = 10000000},
+      {.kind = TSR_REDUCE_COLS, .rows = 10, .cols = 1000000},
+      {.kind = TSR_REDUCE_SQUARED_ERROR, .rows = 1000000, .cols = 10},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    reduce_case test = cases[i];
+    test.scale = 1, test.number = positive, test.tolerance = 1e-6 / tsr_dtype_epsilon(TSR_F32);
+    run_reduce(&test);
+  }
+}
+
+/* The order depends on the shape alone: gaps between rows change no bit. */
+static void reduce_order(void **state) {
+  (void)state;
+  for (int kind = TSR_REDUCE_ROWS; kind <= TSR_REDUCE_SQUARED_ERROR; kind++) {
+    reduce_case test = {.kind = (tsr_reduce_kind)kind,
+                        .dtype = TSR_F32,
+                        .rows = 700,
+                        .cols = 101,
+                        .scale = 1,
+                        .number = finite_number,
+                        .tolerance = 8};
+    void *results[2];
+    for (int gap = 0; gap < 2; gap++) {
+      random_state = 77;
+      operand a = make(test.dtype, test.rows, test.cols, 0, gap, test.number);
+      operand b = make(test.dtype, test.rows, test.cols, 0, 0, test.number);
+      results[gap] = reduce_once(&test, &a, &b);
+      drop(&a), drop(&b);
+    }
+    assert_memory_equal(results[0], results[1], (size_t)(OFFSET + output_count(&test)) * sizeof(float));
+    free(results[0]), free(results[1]);
+  }
+}
+
+/* --- devices --- */
+
+static int run_device(const char *selector) {
+  tsr_error error = {0};
+  if (tsr_device_open(context, selector, NULL, &device, &error) != TSR_OK) {
+    printf("SKIPPED %s: %s\n", selector, error.message);
+    return 0;
+  }
+  /* A software GPU is slow, and may flush denormals. */
+  denormals = !strcmp(selector, "pocl") || !strcmp(selector, "host");
+  small = getenv("TSR_TEST_SMALL") || !denormals;
+  printf("device %s: %s\n", selector, tsr_device_get_info(device)->name);
+  if (tsr_buffer_create(device, tsr_reduce_workspace_bytes(), &workspace, &error) != TSR_OK) return 1;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(map_kinds),       cmocka_unit_test(map_forms),     cmocka_unit_test(map_in_place),
+      cmocka_unit_test(reduce_integers), cmocka_unit_test(reduce_random), cmocka_unit_test(reduce_specials),
+      cmocka_unit_test(reduce_long),     cmocka_unit_test(reduce_order),
+  };
+  int failed = cmocka_run_group_tests_name(selector, tests, NULL, NULL);
+  tsr_buffer_destroy(device, &workspace);
+  tsr_device_close(&device);
+  return failed;
+}
+
+int main(int count, char **arguments) {
+  if (tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = NULL), &context, NULL) != TSR_OK) return 1;
+  int failed = count > 1 ? 0 : run_device("host") + run_device("pocl");
+  for (int i = 1; i < count; i++) failed += run_device(arguments[i]);
+  tsr_context_destroy(&context);
+  return failed != 0;
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# tessera devices: the document, drivers that cannot be used, and a machine without any.
+. "$(dirname "$0")/common.sh"
+
+works devices --json
+holds 'd["schema"] == "tessera.devices/1"'
+holds 'd["devices"][-1]["short_name"] == "host" and d["devices"][-1]["usable"]'
+keys='{"platform", "name", "vendor", "driver", "backend", "reason", "memory_bytes", "max_allocation_bytes",
+       "compute_units", "precisions"}'
+holds "all($keys <= set(x) for x in d['devices'])"
+holds 'all(x["memory_bytes"] > 0 and x["max_allocation_bytes"] > 0 and "f32" in x["precisions"]
+           for x in d["devices"] if x["usable"])'
+works devices
+grep -q '^host:' "$work/out" || fail "no host in the table: $(cat "$work/out")"
+
+mkdir "$work/none"
+export OCL_ICD_VENDORS=$work/none
+works devices --json
+holds 'len(d["devices"]) == 1 and d["skipped"] == []'
+refuses 1 "no OpenCL device was found" run gemm 4 4 4 --device pocl
+works run gemm 4 4 4
+
+# Drivers that are broken in every way.
+"$tessera" devices --probe /nowhere.icd --json >"$work/out" 2>/dev/null
+holds 'd["error"]["status"] == "TSR_ERROR_IO"'
+command -v cc >/dev/null || finish
+cat >"$work/driver.c" <<'C'
+#include <signal.h>
+#include <unistd.h>
+__attribute__((constructor)) static void when_loaded(void) { BREAK; }
+C
+mkdir "$work/drivers"
+export OCL_ICD_VENDORS=$work/drivers
+cc -shared -fPIC -DBREAK='raise(SIGSEGV)' "$work/driver.c" -o "$work/crash.so" &&
+  cc -shared -fPIC -DBREAK='_exit(3)' "$work/driver.c" -o "$work/quit.so" || skip "cannot build a shared library"
+echo "$work/crash.so" >"$work/drivers/crash.icd"
+echo "$work/quit.so" >"$work/drivers/quit.icd"
+echo libnot-installed-here.so.1 >"$work/drivers/missing.icd"
+: >"$work/drivers/empty.icd"
+works devices --json
+if grep -q '"skipped": \[\]' "$work/out"; then
+  echo "built without OpenCL: no driver is tried"
+  finish
+fi
+holds 'len(d["skipped"]) == 4 and len(d["devices"]) == 1'
+holds '"signal 11" in [s["message"] for s in d["skipped"] if s["icd"].endswith("crash.icd")][0]'
+holds '"exit code 3" in [s["message"] for s in d["skipped"] if s["icd"].endswith("quit.icd")][0]'
+holds '"libnot-installed-here.so.1" in [s["message"] for s in d["skipped"] if s["icd"].endswith("missing.icd")][0]'
+works devices
+[ "$(grep -c '^skipped: ' "$work/out")" = 4 ] || fail "not four lines: $(cat "$work/out")"
+finish

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# A rank is killed in the middle of a run: the others say so and all end, within the deadline.
+. "$(dirname "$0")/common.sh"
+has_mpi || skip "no MPI"
+
+children() { # PID: its children
+  cat "/proc/$1/task/$1/children" 2>/dev/null
+}
+
+# The ranks below a process: mpiexec starts a proxy, which starts them.
+ranks_below() {
+  local child
+  for child in $(children "$1"); do
+    if tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -q '^PMI_RANK='; then
+      echo "$child"
+    else
+      ranks_below "$child"
+    fi
+  done
+}
+
+deadline=3
+timeout -k 5 100 "$tessera" run gemm 64 256 256 --device host -n 3 --steps 1000000 --deadline $deadline --json \
+  >"$work/out" 2>"$work/err" </dev/null &
+job=$!
+for _ in $(seq 100); do
+  sleep 0.1
+  pids=$(ranks_below $job)
+  [ "$(echo "$pids" | wc -w)" = 3 ] && break
+done
+[ "$(echo "$pids" | wc -w)" = 3 ] || { cat "$work/err"; kill $job; skip "cannot see the ranks' processes"; }
+sleep 3 # until the steps run
+started=$(date +%s)
+kill -KILL "$(echo "$pids" | tail -n 1)"
+code=0
+wait $job || code=$?
+elapsed=$(($(date +%s) - started))
+cat "$work/err"
+[ $code = 1 ] || fail "exit code $code"
+[ $elapsed -le $((deadline + 7)) ] || fail "it took $elapsed s to end"
+grep -q '^tessera run: rank [0-9]*: ' "$work/err" || fail "no survivor says anything"
+holds 'd["error"]["status"] == "TSR_ERROR_RANK_LOST"'
+for pid in $pids; do
+  [ ! -e "/proc/$pid" ] || fail "process $pid is still there"
+done
+finish

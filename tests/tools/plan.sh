@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# tessera plan with a cluster file: needs no device and no MPI.
+. "$(dirname "$0")/common.sh"
+export OCL_ICD_VENDORS=/dev/null PATH=$PATH
+
+python3 "$here/make_cluster.py" 1 24000000000 >"$work/one.json"
+python3 "$here/make_cluster.py" 4 24000000000 >"$work/four.json"
+job="gemm 512 130000 50000 --scale 64 --device-memory 24GB"
+
+# shellcheck disable=SC2086
+{
+  run plan $job --cluster "$work/one.json" --json
+  [ "$code" = 1 ] || fail "one device: exit code $code"
+  holds 'd["feasible"] is False and d["error"]["status"] == "TSR_ERROR_INFEASIBLE" and d["reason"]'
+  holds '"2 such devices" in d["error"]["message"]'
+  run plan $job --cluster "$work/one.json" --backward --json
+  holds '"3 such devices" in d["error"]["message"]'
+  run plan $job --cluster "$work/one.json"
+  [ "$code" = 1 ] || fail "one device: exit code $code"
+  [ "$(wc -l <"$work/err")" = 1 ] || fail "not one line: $(cat "$work/err")"
+  grep -q 'gemm 64 16250 6250' "$work/out" || fail "the scale is not said: $(head -n 2 "$work/out")"
+
+  works plan $job --cluster "$work/four.json" --backward --json
+}
+holds 'd["schema"] == "tessera.plan/1" and d["feasible"] is True and "error" not in d'
+holds '{"exact", "reason", "ranks", "steps", "predicted_seconds", "planning_seconds"} <= set(d)'
+holds 'len(d["ranks"]) == 4 and all({"rank", "device", "share", "bytes"} <= set(r) for r in d["ranks"])'
+holds 'all({"op", "layout", "collective", "bytes", "seconds", "bound_by"} <= set(s) for s in d["steps"])'
+holds 'abs(sum(r["share"] for r in d["ranks"]) - 1) < 1e-6 and d["predicted_seconds"] > 0'
+holds 'd["workload"]["dimensions"] == [64, 16250, 6250] and d["workload"]["scale"] == 64'
+holds 'all(r["memory_bytes"] == 375000000 for r in d["ranks"])'
+
+works plan gemm 512 130000 50000 --scale 64 --device-memory 24GB,24GB,16GB,8GB --backward \
+  --cluster "$work/four.json" --json
+holds 'd["ranks"][3]["share"] < d["ranks"][0]["share"]'
+works plan ffn 64 384 1536 --cluster "$work/four.json" --explain
+works plan ffn 64 384 1536 --gated --activation silu --sgd 0.1 --dtype f64 --cluster "$work/four.json"
+works plan linear 64 384 1536 --backward --replicate auto --cluster "$work/four.json" -o "$work/plan.json"
+python3 -m json.tool "$work/plan.json" >/dev/null || fail "-o is no JSON document"
+
+refuses 1 "-n is 3, but the cluster '$work/four.json' has 4 members" plan gemm 4 4 4 -n 3 --cluster "$work/four.json"
+refuses 1 "--device-memory names 2" plan gemm 4 4 4 --device-memory 1GB,2GB --cluster "$work/four.json"
+refuses 1 "nowhere.json" plan gemm 4 4 4 --cluster "$work/nowhere.json"
+echo '{"schema": "tessera.cluster/1"}' >"$work/bad.json"
+refuses 1 "members" plan gemm 4 4 4 --cluster "$work/bad.json"
+echo '{"schema": "tessera.cluster/2"}' >"$work/bad.json"
+refuses 1 "tessera.cluster" plan gemm 4 4 4 --cluster "$work/bad.json"
+run plan gemm 4 4 4 --cluster "$work/bad.json" --json
+[ "$code" = 1 ] || fail "exit code $code"
+holds 'd["schema"] == "tessera.plan/1" and d["error"]["status"] == "TSR_ERROR_MISMATCH" and d["error"]["message"]'
+run plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/no/such/folder"
+[ "$code" = 1 ] || fail "an output that cannot be written: exit code $code"
+grep -q "$work/no/such/folder" "$work/err" || fail "the path is not named: $(cat "$work/err")"
+finish

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# tessera run in one process: the document, contents from files, training, and what is refused.
+. "$(dirname "$0")/common.sh"
+data=$here/../data/minilm_ffn
+weights=$data/weights.safetensors:encoder.layer.0
+layer=(ffn 64 384 1536 --device host --transport sim
+  --weight "w1=$weights.intermediate.dense.weight:T" --weight "b1=$weights.intermediate.dense.bias"
+  --weight "w2=$weights.output.dense.weight:T" --weight "b2=$weights.output.dense.bias"
+  --input "$data/reference.safetensors:input")
+
+for ranks in 1 3; do
+  works run gemm 13 257 31 --device host --transport sim -n $ranks --backward --check --json
+  holds 'd["schema"] == "tessera.run/1" and d["check"]["passed"] is True and "error" not in d'
+  holds '{"max_error", "bound", "detectable"} <= set(d["check"])'
+  holds "len(d['ranks']) == $ranks and d['measured_seconds'] > 0 and d['gflops'] > 0"
+  holds 'all({"rank", "device", "driver", "share", "bytes_planned", "bytes_allocated", "bytes_sent"} <= set(r)
+             for r in d["ranks"])'
+  holds 'all(r["bytes_planned"] == r["bytes_allocated"] for r in d["ranks"])'
+  [ ! -s "$work/err" ] || fail "something on stderr: $(cat "$work/err")"
+done
+works run linear 7 13 17 --device host --dtype f64 --check
+grep -q '^check passed' "$work/out" || fail "no check in the table: $(cat "$work/out")"
+
+# A real layer, and its training.
+for ranks in 1 4; do
+  works run "${layer[@]}" -n $ranks --check -o "$work/output.safetensors"
+  python3 "$here/../../tools/dev/compare.py" output "$data/reference.safetensors" "$work/output.safetensors" ||
+    fail "output on $ranks ranks"
+  works run "${layer[@]}" -n $ranks --sgd 1.5 --target "$data/reference.safetensors:target" --steps 10 --json
+  cp "$work/out" "$work/sgd$ranks.json"
+done
+python3 "$here/../../tools/dev/compare.py" losses "$data/sgd.json" "$work/sgd1.json" "$work/sgd4.json" || fail losses
+
+# Plans that are kept.
+works plan gemm 64 256 128 --device host --transport sim -n 2 -o "$work/plan.json"
+works run gemm 64 256 128 --device host --transport sim -n 2 --plan "$work/plan.json" --check
+refuses 1 "is for another computation" run gemm 64 256 129 --device host --transport sim -n 2 --plan "$work/plan.json"
+refuses 1 "is for 2 members, but there are 3 ranks" run gemm 64 256 128 --device host --transport sim -n 3 \
+  --plan "$work/plan.json"
+if has_device pocl; then
+  run run gemm 64 256 128 --device pocl --transport sim -n 2 --plan "$work/plan.json" --json
+  [ "$code" = 1 ] || fail "a plan for another device: exit code $code"
+  holds 'd["error"]["status"] == "TSR_ERROR_MISMATCH"'
+fi
+
+# Wrong contents.
+file=$data/weights.safetensors
+refuses 1 "encoder.layer.0.output.dense.bias" run ffn 64 384 1536 --device host \
+  --weight "b2=$file:encoder.layer.0.output.dense.bis"
+refuses 1 "w2" run ffn 64 384 1536 --device host --weight "w3=$file:encoder.layer.0.output.dense.weight"
+refuses 1 "given twice" run ffn 64 384 1536 --device host --input "$data/reference.safetensors:input" \
+  --weight "x=$data/reference.safetensors:input"
+refuses 1 "'y' is computed" run ffn 64 384 1536 --device host --weight "y=$data/reference.safetensors:output"
+refuses 1 "names no tensor" run ffn 64 384 1536 --device host --input "$data/reference.safetensors"
+refuses 1 "expected NAME=FILE" run ffn 64 384 1536 --device host --weight w1
+refuses 1 "384" run ffn 64 384 1537 --device host --weight "w1=$file:encoder.layer.0.intermediate.dense.weight:T"
+refuses 1 "nowhere.npy" run ffn 64 384 1536 --device host --input "$work/nowhere.npy"
+head -c 100000 "$file" >"$work/short.safetensors"
+refuses 1 "short.safetensors" run ffn 64 384 1536 --device host \
+  --weight "b2=$work/short.safetensors:encoder.layer.0.output.dense.bias"
+refuses 1 "no device matches 'nothing'" run gemm 4 4 4 --device nothing
+refuses 1 "index 99" run gemm 4 4 4 --device host:99
+refuses 1 "rank 1" run gemm 64 256 128 --device host --transport sim -n 2 --device-memory 1MB,1kB --replicate never \
+  --plan "$work/plan.json"
+finish

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Wrong usage: exit code 2, one line, which names what is wrong. And what may be asked at any time.
+. "$(dirname "$0")/common.sh"
+
+while IFS='|' read -r text arguments; do
+  [ -n "$text" ] || continue
+  # shellcheck disable=SC2086 # a list of words
+  refuses 2 "$text" $arguments
+done <<'TABLE'
+no command|
+unknown command 'foo'|foo
+unexpected word 'x'|devices x
+unknown or ambiguous option --bogus|run gemm 4 4 4 --bogus
+unknown or ambiguous option -z|run gemm 4 4 4 -z
+unknown or ambiguous option --steps|plan gemm 4 4 4 --steps 2
+unknown or ambiguous option --cluster|run gemm 4 4 4 --cluster x
+no workload|run
+no workload|plan --json
+unknown workload 'gem'|run gem 4 4 4
+gemm takes 3 numbers, M N K, but got 2|run gemm 4 4
+linear takes 3 numbers, M D_IN D_OUT, but got 4|plan linear 1 2 3 4
+K of gemm is 'x'|run gemm 4 4 x
+M of gemm is '0'|run gemm 0 4 4
+N of gemm is '1e3'|run gemm 4 1e3 4
+K of gemm is '99999999999999999999'|plan gemm 1 1 99999999999999999999
+--scale is '0', expected a number above 0|run gemm 4 4 4 --scale 0
+--scale is '-1', expected a number above 0|run gemm 4 4 4 --scale -1
+--scale is 'nan', expected a number above 0|run gemm 4 4 4 --scale nan
+--scale is 'inf', expected a number above 0|plan gemm 4 4 4 --scale inf
+--scale is 'two', expected a number above 0|plan gemm 4 4 4 --scale two
+--scale is '2x', expected a number above 0|plan gemm 4 4 4 --scale 2x
+--scale is '0x2', expected a number above 0|plan gemm 4 4 4 --scale 0x2
+--scale 1e-30|plan gemm 4 4 4 --scale 1e-30
+--scale needs a value|run gemm 4 4 4 --scale
+-n needs a value|run gemm 4 4 4 -n
+--json takes no value|run gemm 4 4 4 --json=yes
+-n/--ranks is '0'|run gemm 4 4 4 -n 0
+-n/--ranks is '4097'|run gemm 4 4 4 -n 4097
+-n/--ranks is '-2'|run gemm 4 4 4 -n -2
+--dtype is 'f16', expected f32 or f64|run gemm 4 4 4 --dtype f16
+-m/--device-memory is '3XB'|plan gemm 4 4 4 --device-memory 3XB
+-m/--device-memory is '0GB'|plan gemm 4 4 4 --device-memory 0GB
+-m/--device-memory is '1GB,'|plan gemm 4 4 4 --device-memory 1GB,
+-m/--device-memory is '-1GB'|plan gemm 4 4 4 --device-memory -1GB
+--device-memory names 2, but there are 3 ranks|plan gemm 4 4 4 -n 3 --device-memory 1GB,2GB
+--device names 2, but there are 3 ranks|run gemm 4 4 4 -n 3 --device host,host
+-d/--device is ','|run gemm 4 4 4 --device ,
+-r/--replicate is 'always'|plan gemm 4 4 4 --replicate always
+-t/--transport is 'tcp'|run gemm 4 4 4 --transport tcp
+--activation and --gated are options of ffn|run gemm 4 4 4 --gated
+--activation is 'tanh'|run ffn 4 4 4 --activation tanh
+--backward and --sgd exclude each other|run ffn 4 4 4 --sgd 1 --backward
+--target is what --sgd trains towards|run ffn 4 4 4 --target a:b
+--sgd is '0'|run ffn 4 4 4 --sgd 0
+--seed is '-1'|run ffn 4 4 4 --seed -1
+--steps is '0'|run ffn 4 4 4 --steps 0
+--deadline is '0'|run ffn 4 4 4 --deadline 0
+TABLE
+
+works --version
+grep -q '^tessera [0-9]' "$work/out" || fail "--version: $(cat "$work/out")"
+for command in "" devices profile plan run; do
+  # shellcheck disable=SC2086 # no word, or one
+  works $command --help
+  grep -q '^usage: tessera' "$work/out" || fail "$command --help: $(head -n 1 "$work/out")"
+  [ ! -s "$work/err" ] || fail "$command --help says on stderr: $(cat "$work/err")"
+done
+finish

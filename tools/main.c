@@ -1,0 +1,70 @@
+/* main.c: the program tessera: finds the subcommand and hands over. */
+#include <stdio.h>
+#include <string.h>
+
+#include <tessera/tessera.h>
+
+#include "commands.h"
+#include "message.h"
+
+static const struct {
+  const char *name;
+  tool_command command;
+  int (*run)(const tool_options *options);
+  const char *synopsis, *summary;
+} commands[] = {
+    {"devices", TOOL_DEVICES, tool_command_devices, "[OPTION...]",
+     "lists the OpenCL devices of this machine, and which backend takes them"},
+    {"profile", TOOL_PROFILE, tool_command_profile, "[OPTION...]",
+     "measures the devices of a group and the links between them"},
+    {"plan", TOOL_PLAN, tool_command_plan, "WORKLOAD [OPTION...]",
+     "finds and explains the fastest way to split a workload that fits"},
+    {"run", TOOL_RUN, tool_command_run, "WORKLOAD [OPTION...]",
+     "plans a workload, runs it, checks and reports"},
+};
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static const char workloads[] = "\nWORKLOAD is one of\n"
+                                "  gemm M N K              c[M,N] = a[M,K] b[K,N]; b is the weight\n"
+                                "  linear M D_IN D_OUT     y = x w + bias\n"
+                                "  ffn M D H               y = act(x w1 + b1) w2 + b2\n";
+
+static int print_help(void) {
+  printf("usage: tessera COMMAND [OPTION...]\n\n");
+  for (int i = 0; i < COMMANDS; i++) printf("  %-9s %s\n", commands[i].name, commands[i].summary);
+  printf("\n  --help     this text; tessera COMMAND --help says more\n  --version  the version\n");
+  return TOOL_EXIT_DONE;
+}
+
+static int print_command_help(int index) {
+  printf("usage: tessera %s %s\n%s\n", commands[index].name, commands[index].synopsis,
+         commands[index].summary);
+  if (commands[index].command & (TOOL_PLAN | TOOL_RUN)) fputs(workloads, stdout);
+  printf("\n");
+  tool_options_help(commands[index].command);
+  printf("\nExit code: 0 done, 1 failed or infeasible, 2 wrong usage. See man tessera-%s.\n",
+         commands[index].name);
+  return TOOL_EXIT_DONE;
+}
+
+static int print_version(void) {
+  printf("tessera %s\n", tsr_version());
+  return TOOL_EXIT_DONE;
+}
+
+static int run_command(int index, int argc, char **argv) {
+  tool_options options;
+  int code = tool_options_parse(commands[index].command, argc, argv, &options);
+  if (!code) code = options.help ? print_command_help(index) : commands[index].run(&options);
+  tool_options_free(&options);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return tool_usage(NULL, "no command: expected devices, profile, plan or run");
+  if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help();
+  if (strcmp(argv[1], "--version") == 0) return print_version();
+  for (int i = 0; i < COMMANDS; i++)
+    if (strcmp(argv[1], commands[i].name) == 0) return run_command(i, argc, argv);
+  return tool_usage(NULL, "unknown command '%s', expected devices, profile, plan or run", argv[1]);
+}

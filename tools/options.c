@@ -1,0 +1,310 @@
+/* options.c: the table of options, and getopt_long over it. */
+#include "options.h"
+
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
+#include "numbers.h"
+
+typedef struct option_row option_row;
+
+/* Stores what text says at target; false if it is not what `expected` describes. text is NULL for a flag. */
+typedef bool (*option_reader)(const option_row *row, char *text, void *target);
+
+struct option_row {
+  const char *name;
+  int letter; /* short form; 0 = none */
+  unsigned commands;
+  const char *argument; /* NULL: a flag */
+  option_reader read;
+  size_t offset;
+  const char *help;
+  const char *expected;
+  int64_t low, high;
+  const char *const *names; /* of a choice */
+};
+
+enum { RANKS_MAX = 4096 };
+
+static bool read_flag(const option_row *row, char *text, void *target) {
+  (void)row, (void)text;
+  *(bool *)target = true;
+  return true;
+}
+
+static bool read_text(const option_row *row, char *text, void *target) {
+  (void)row;
+  *(const char **)target = text;
+  return text[0] != 0;
+}
+
+static bool read_count(const option_row *row, char *text, void *target) {
+  return tool_read_count(text, row->low, row->high, target);
+}
+
+static bool read_seed(const option_row *row, char *text, void *target) {
+  (void)row;
+  return tool_read_seed(text, target);
+}
+
+static bool read_positive(const option_row *row, char *text, void *target) {
+  (void)row;
+  return tool_read_positive(text, target);
+}
+
+static bool read_choice(const option_row *row, char *text, void *target) {
+  for (int i = 0; row->names[i]; i++)
+    if (strcmp(text, row->names[i]) == 0) return *(int *)target = i, true;
+  return false;
+}
+
+static bool add_text(tool_texts *texts, char *text) {
+  char **items = realloc(texts->items, (texts->count + 1) * sizeof *items);
+  if (!items) return false;
+  texts->items = items;
+  items[texts->count++] = text;
+  return true;
+}
+
+/* An option that may be given several times. */
+static bool read_another(const option_row *row, char *text, void *target) {
+  (void)row;
+  return text[0] != 0 && add_text(target, text);
+}
+
+/* The n-th part between commas, as a copy; NULL after the last one. */
+static char *copy_part(const char **rest) {
+  if (!*rest) return NULL;
+  size_t bytes = strcspn(*rest, ",");
+  char *part = strndup(*rest, bytes);
+  *rest = (*rest)[bytes] ? *rest + bytes + 1 : NULL;
+  return part;
+}
+
+static void free_devices(tool_texts *devices) {
+  for (size_t i = 0; i < devices->count; i++) free(devices->items[i]);
+  free(devices->items);
+  *devices = (tool_texts){0};
+}
+
+static bool read_devices(const option_row *row, char *text, void *target) {
+  (void)row;
+  free_devices(target);
+  const char *rest = text;
+  for (char *part; (part = copy_part(&rest));)
+    if (!part[0] || !add_text(target, part)) return free(part), false;
+  return true;
+}
+
+static bool add_size(tool_sizes *sizes, const char *text) {
+  uint64_t *items = realloc(sizes->items, (sizes->count + 1) * sizeof *items);
+  if (!items) return false;
+  sizes->items = items;
+  return tool_read_bytes(text, &items[sizes->count++]);
+}
+
+static bool read_sizes(const option_row *row, char *text, void *target) {
+  (void)row;
+  tool_sizes *sizes = target;
+  sizes->count = 0;
+  const char *rest = text;
+  bool good = true;
+  for (char *part; good && (part = copy_part(&rest)); free(part)) good = add_size(sizes, part);
+  return good;
+}
+
+static const char *const dtype_names[] = {"f32", "f64", NULL};
+static const char *const transport_names[] = {"mpi", "sim", NULL};
+static const char *const replicate_names[] = {"never", "small", "auto", NULL};
+#define UNARY_TEXT(name, text) text,
+static const char *const activation_names[] = {TSR_UNARY_LIST(UNARY_TEXT) NULL};
+
+#define AT(field) offsetof(tool_options, field)
+enum { WORK = TOOL_PLAN | TOOL_RUN, TEAM = TOOL_PROFILE | WORK, ALL = TOOL_DEVICES | TEAM };
+
+static const option_row rows[] = {
+    {"ranks", 'n', TEAM, "RANKS", read_count, AT(ranks), "members of the group, one device each",
+     "a whole number from 1 to 4096", 1, RANKS_MAX, NULL},
+    {"device", 'd', TEAM, "SEL[,SEL...]", read_devices, AT(devices),
+     "devices: one selector for all ranks, or one for each", "selectors with commas between them", 0, 0,
+     NULL},
+    {"device-memory", 'm', WORK, "SIZE[,SIZE...]", read_sizes, AT(device_memory),
+     "memory to plan for: one size for all ranks, or one for each",
+     "sizes such as 24GB (10^9 bytes) or 24GiB (2^30 bytes)", 0, 0, NULL},
+    {"transport", 't', TEAM, "mpi|sim", read_choice, AT(transport),
+     "how members talk: MPI, or all in this process", "mpi or sim", 0, 0, transport_names},
+    {"dtype", 0, WORK, "f32|f64", read_choice, AT(dtype), "element type (default f32)", "f32 or f64", 0, 0,
+     dtype_names},
+    {"activation", 0, WORK, "NAME", read_choice, AT(activation),
+     "of ffn: gelu (default), gelu_tanh, relu, silu", "gelu, gelu_tanh, relu or silu", 0, 0,
+     activation_names},
+    {"gated", 0, WORK, NULL, read_flag, AT(gated), "ffn with a gate, (act(x wg) * (x w1)) w2", NULL, 0, 0,
+     NULL},
+    {"scale", 0, WORK, "S", read_positive, AT(scale), "divide --device-memory by S, and M, N, K by sqrt(S)",
+     "a number above 0", 0, 0, NULL},
+    {"backward", 'b', WORK, NULL, read_flag, AT(backward),
+     "also the gradients of the input and all parameters", NULL, 0, 0, NULL},
+    {"sgd", 0, WORK, "RATE", read_positive, AT(sgd),
+     "a training step: squared error to the target, gradients, update", "a rate above 0", 0, 0, NULL},
+    {"replicate", 'r', WORK, "never|small|auto", read_choice, AT(replicate),
+     "which parameters may be replicated (default small: those under 1 % of all)", "never, small or auto", 0,
+     0, replicate_names},
+    {"cluster", 'c', TOOL_PLAN, "FILE", read_text, AT(cluster),
+     "plan for this cluster: needs no device and no MPI", "a file", 0, 0, NULL},
+    {"explain", 'e', TOOL_PLAN, NULL, read_flag, AT(explain), "say what bounds each step, and what lost",
+     NULL, 0, 0, NULL},
+    {"plan", 'p', TOOL_RUN, "FILE", read_text, AT(plan), "run this plan instead of making one", "a file", 0,
+     0, NULL},
+    {"weight", 'w', TOOL_RUN, "NAME=FILE:TENSOR[:T]", read_another, AT(weights),
+     "contents of a value; :T = stored as [out, in]; may be repeated", "NAME=FILE:TENSOR or NAME=FILE.npy", 0,
+     0, NULL},
+    {"input", 'i', TOOL_RUN, "FILE[:TENSOR]", read_text, AT(input),
+     "contents of the input (a of gemm, else x)", "FILE.npy or FILE.safetensors:TENSOR", 0, 0, NULL},
+    {"target", 0, TOOL_RUN, "FILE[:TENSOR]", read_text, AT(target), "what --sgd trains towards",
+     "FILE.npy or FILE.safetensors:TENSOR", 0, 0, NULL},
+    {"steps", 's', TOOL_RUN, "N", read_count, AT(steps), "how many steps (default 3; 1 with --sgd)",
+     "a whole number from 1 to 1000000000", 1, 1000000000, NULL},
+    {"check", 0, TOOL_RUN, NULL, read_flag, AT(check), "verify the result in f64", NULL, 0, 0, NULL},
+    {"seed", 0, TOOL_RUN, "N", read_seed, AT(seed), "of random contents (default 1)",
+     "a whole number from 0 to 2^64 - 1", 0, 0, NULL},
+    {"deadline", 0, TOOL_PROFILE | TOOL_RUN, "SECONDS", read_positive, AT(deadline),
+     "a rank that is silent for so long is lost (default 20)", "a number of seconds above 0", 0, 0, NULL},
+    {"output", 'o', TEAM, "FILE", read_text, AT(output),
+     "write the cluster (profile), the plan (plan), the outputs as safetensors (run)", "a file", 0, 0, NULL},
+    {"json", 'j', ALL, NULL, read_flag, AT(json), "one JSON document on stdout, nothing else", NULL, 0, 0,
+     NULL},
+    {"probe", 0, TOOL_DEVICES, "ICD", read_text, AT(probe), "only this ICD file, loaded in this process",
+     "a file", 0, 0, NULL},
+    {"help", 'h', ALL, NULL, read_flag, AT(help), "this text", NULL, 0, 0, NULL},
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+/* getopt_long's two forms of the table: long options whose value is 256 + row, and letters. */
+static void build_getopt(unsigned command, struct option *longs, char *letters) {
+  *letters++ = ':'; /* a missing argument is told apart from an unknown option */
+  for (int i = 0; i < ROWS; i++) {
+    if (!(rows[i].commands & command)) continue;
+    *longs++ =
+        (struct option){rows[i].name, rows[i].argument ? required_argument : no_argument, NULL, 256 + i};
+    if (!rows[i].letter) continue;
+    *letters++ = (char)rows[i].letter;
+    if (rows[i].argument) *letters++ = ':';
+  }
+  *longs = (struct option){0};
+  *letters = 0;
+}
+
+static const option_row *find_row(int value) {
+  if (value >= 256 && value < 256 + ROWS) return &rows[value - 256];
+  for (int i = 0; i < ROWS; i++)
+    if (rows[i].letter && rows[i].letter == value) return &rows[i];
+  return NULL;
+}
+
+static int store(const option_row *row, char *text, tool_options *options) {
+  if (row->read(row, text, (char *)options + row->offset)) return 0;
+  char letter[4] = "";
+  if (row->letter) snprintf(letter, sizeof letter, "-%c/", row->letter);
+  return tool_usage(options->name, "%s--%s is '%s', expected %s", letter, row->name, text, row->expected);
+}
+
+/* What getopt_long stopped at; its own message is switched off, because it would be a second line. */
+static int refuse(const tool_options *options, int value, const char *word) {
+  char letter[3] = {'-', (char)optopt, 0};
+  bool short_form = optopt > 0 && optopt < 256;
+  if (value == ':') return tool_usage(options->name, "%s needs a value", short_form ? letter : word);
+  if (optopt >= 256)
+    return tool_usage(options->name, "--%s takes no value, but has one: %s", rows[optopt - 256].name, word);
+  return tool_usage(options->name, "unknown or ambiguous option %s", short_form ? letter : word);
+}
+
+static void set_defaults(tool_options *options) {
+  options->transport = -1;
+  options->deadline = 20;
+  options->dtype = TSR_F32;
+  options->activation = -1;
+  options->scale = 1;
+  options->seed = 1;
+  options->replicate = TSR_REPLICATE_SMALL;
+}
+
+static int parse_words(tool_options *options, int argc, char **argv) {
+  struct option longs[ROWS + 1];
+  char letters[2 * ROWS + 2];
+  build_getopt(options->command, longs, letters);
+  opterr = 0;
+  optind = 1;
+  for (int value; (value = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
+    const option_row *row = find_row(value);
+    int code = row ? store(row, optarg, options) : refuse(options, value, argv[optind - 1]);
+    if (code) return code;
+  }
+  for (int i = optind; i < argc; i++)
+    if (!add_text(&options->workload, argv[i])) return tool_usage(options->name, "out of memory");
+  return 0;
+}
+
+/* What the table cannot say: options that need or exclude each other. */
+static int check_together(const tool_options *options) {
+  if (options->backward && options->sgd > 0)
+    return tool_usage(options->name, "--backward and --sgd exclude each other: --sgd has its own gradients");
+  if (options->target && !(options->sgd > 0))
+    return tool_usage(options->name, "--target is what --sgd trains towards: give --sgd RATE too");
+  if (!(options->command & WORK) && options->workload.count)
+    return tool_usage(options->name, "unexpected word '%s'", options->workload.items[0]);
+  if ((options->command & WORK) && !options->workload.count)
+    return tool_usage(options->name, "no workload: expected gemm M N K, linear M D_IN D_OUT or ffn M D H");
+  return 0;
+}
+
+int tool_options_parse(tool_command command, int argc, char **argv, tool_options *out) {
+  *out = (tool_options){.command = command, .name = argv[1], .argc = argc, .argv = argv};
+  set_defaults(out);
+  int code = parse_words(out, argc - 1, argv + 1);
+  if (code || out->help) return code;
+  return check_together(out);
+}
+
+void tool_options_free(tool_options *options) {
+  free_devices(&options->devices);
+  free(options->device_memory.items);
+  free(options->workload.items);
+  free(options->weights.items);
+}
+
+void tool_options_help(tool_command command) {
+  for (int i = 0; i < ROWS; i++) {
+    if (!(rows[i].commands & command)) continue;
+    char words[64];
+    char letter[6] = "    ";
+    if (rows[i].letter) snprintf(letter, sizeof letter, "-%c, ", rows[i].letter);
+    snprintf(words, sizeof words, "%s--%s%s%s", letter, rows[i].name, rows[i].argument ? " " : "",
+             rows[i].argument ? rows[i].argument : "");
+    if (strlen(words) > 34)
+      printf("  %s\n  %34s  %s\n", words, "", rows[i].help);
+    else
+      printf("  %-34s  %s\n", words, rows[i].help);
+  }
+}
+
+int tool_options_ranks(const tool_options *options, int fallback) {
+  const struct {
+    const char *name;
+    size_t count;
+  } lists[] = {{"--device", options->devices.count}, {"--device-memory", options->device_memory.count}};
+  int64_t ranks = options->ranks;
+  for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+    if (!ranks && !fallback && lists[i].count > 1) ranks = (int64_t)lists[i].count;
+  if (!ranks) ranks = fallback ? fallback : 1;
+  for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+    if (lists[i].count <= 1 || (int64_t)lists[i].count == ranks) continue;
+    tool_usage(options->name, "%s names %zu, but there are %lld ranks: give one for all, or one for each",
+               lists[i].name, lists[i].count, (long long)ranks);
+    return 0;
+  }
+  return (int)ranks;
+}

@@ -1,0 +1,67 @@
+/* options.h: the command line of every subcommand: one table says who takes what. */
+#ifndef TOOL_OPTIONS_H
+#define TOOL_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum tool_command { TOOL_DEVICES = 1, TOOL_PROFILE = 2, TOOL_PLAN = 4, TOOL_RUN = 8 } tool_command;
+
+/* Texts are borrowed from argv, but for those of a comma list. */
+typedef struct tool_texts {
+  char **items;
+  size_t count;
+} tool_texts;
+
+typedef struct tool_sizes {
+  uint64_t *items;
+  size_t count;
+} tool_sizes;
+
+typedef enum tool_transport { TOOL_TRANSPORT_MPI, TOOL_TRANSPORT_SIM } tool_transport;
+
+typedef struct tool_options {
+  tool_command command;
+  const char *name; /* of the subcommand */
+  int argc;         /* the whole line, for starting it again under mpiexec */
+  char **argv;
+  bool help;
+
+  tool_texts workload; /* what is no option */
+  int64_t ranks;       /* 0 = not said */
+  tool_texts devices;
+  tool_sizes device_memory;
+  int transport; /* tool_transport; -1 = not said */
+  double deadline;
+  bool json;
+  const char *output, *probe;
+
+  int dtype;      /* tsr_dtype */
+  int activation; /* tsr_unary; -1 = not said */
+  bool gated;
+  double scale;
+  bool backward;
+  double sgd; /* 0 = not said */
+  const char *input, *target;
+  tool_texts weights;
+  uint64_t seed;
+
+  const char *cluster, *plan;
+  int replicate; /* tsr_replicate */
+  bool explain, check;
+  int64_t steps; /* 0 = not said */
+} tool_options;
+
+/* argv[1] is the subcommand. Returns 0, or says what is wrong and returns TOOL_EXIT_USAGE. */
+int tool_options_parse(tool_command command, int argc, char **argv, tool_options *out);
+void tool_options_free(tool_options *options);
+
+/* The option lines of --help, on stdout. */
+void tool_options_help(tool_command command);
+
+/* The number of ranks that -n and the comma lists ask for; `fallback` if none of them says; 0, having said
+ * why, if they contradict each other. */
+int tool_options_ranks(const tool_options *options, int fallback);
+
+#endif

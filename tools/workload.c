@@ -1,0 +1,289 @@
+/* workload.c: words of the command line to a graph. */
+#include "workload.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "message.h"
+#include "numbers.h"
+
+/* The most parameters that any of the operations has. */
+enum { PARAMETERS_MAX = 8 };
+
+static const int64_t EXTENT_MAX = (int64_t)1 << 40;
+
+typedef struct built {
+  tsr_value x, y;
+} built;
+
+typedef tsr_status (*builder)(const tool_workload *workload, built *out, tsr_error *error);
+
+struct tool_operation {
+  const char *name;
+  const char *dimensions[TOOL_DIMENSIONS_MAX];
+  builder build;
+  const char *input, *output, *output_gradient, *gradient_prefix;
+  bool output_free; /* y and dy lie as the planner likes; else every member has all of them */
+  bool activation;  /* --activation and --gated mean something */
+};
+
+static tsr_status pin_replicate(tsr_graph *graph, tsr_value value, tsr_error *error) {
+  tsr_layout layout = tsr_layout_replicate();
+  return tsr_graph_pin(graph, value, &layout, error);
+}
+
+static tsr_status add_input(const tool_workload *workload, const char *name, int64_t rows, int64_t cols,
+                            bool pinned, tsr_value *out, tsr_error *error) {
+  tsr_shape shape = tsr_shape_of(2, rows, cols);
+  tsr_status status =
+      tsr_graph_input(workload->graph, name, (tsr_dtype)workload->options->dtype, &shape, out, error);
+  return status == TSR_OK && pinned ? pin_replicate(workload->graph, *out, error) : status;
+}
+
+static tsr_status add_parameter(const tool_workload *workload, const char *name, int axes, int64_t e0,
+                                int64_t e1, tsr_value *out, tsr_error *error) {
+  tsr_shape shape = tsr_shape_of(axes, e0, e1);
+  return tsr_graph_parameter(workload->graph, name, (tsr_dtype)workload->options->dtype, &shape, out, error);
+}
+
+static tsr_status build_gemm(const tool_workload *workload, built *out, tsr_error *error) {
+  int64_t m = workload->extent[0], n = workload->extent[1], k = workload->extent[2];
+  tsr_value b;
+  tsr_status status = add_input(workload, "a", m, k, true, &out->x, error);
+  if (status == TSR_OK) status = add_parameter(workload, "b", 2, k, n, &b, error);
+  if (status == TSR_OK) status = tsr_graph_matmul(workload->graph, out->x, b, NULL, &out->y, error);
+  return status;
+}
+
+static tsr_status build_linear(const tool_workload *workload, built *out, tsr_error *error) {
+  int64_t m = workload->extent[0], d_in = workload->extent[1], d_out = workload->extent[2];
+  tsr_value w, bias;
+  tsr_status status = add_input(workload, "x", m, d_in, true, &out->x, error);
+  if (status == TSR_OK) status = add_parameter(workload, "w", 2, d_in, d_out, &w, error);
+  if (status == TSR_OK) status = add_parameter(workload, "bias", 1, d_out, 0, &bias, error);
+  if (status == TSR_OK) status = tsr_graph_linear(workload->graph, out->x, w, bias, &out->y, error);
+  return status;
+}
+
+static tsr_status build_ffn(const tool_workload *workload, built *out, tsr_error *error) {
+  const tool_options *options = workload->options;
+  tsr_ffn_options ffn;
+  tsr_ffn_options_init(&ffn);
+  ffn.hidden = workload->extent[2];
+  if (options->activation >= 0) ffn.activation = (tsr_unary)options->activation;
+  ffn.gated = options->gated;
+  ffn.bias = !options->gated;
+  tsr_status status =
+      add_input(workload, "x", workload->extent[0], workload->extent[1], true, &out->x, error);
+  if (status == TSR_OK) status = tsr_graph_ffn(workload->graph, out->x, &ffn, &out->y, error);
+  return status;
+}
+
+static const tool_operation operations[] = {
+    {"gemm", {"M", "N", "K"}, build_gemm, "a", "c", "dc", "d", true, false},
+    {"linear", {"M", "D_IN", "D_OUT"}, build_linear, "x", "y", "dy", "d_", true, false},
+    {"ffn", {"M", "D", "H"}, build_ffn, "x", "y", "dy", "d_", false, true},
+};
+enum { OPERATIONS = sizeof operations / sizeof operations[0] };
+
+static int64_t scaled(int64_t extent, double scale) {
+  double quotient = nearbyint((double)extent / sqrt(scale));
+  if (quotient < 1) return 1;
+  return quotient > (double)EXTENT_MAX ? EXTENT_MAX + 1 : (int64_t)quotient;
+}
+
+static const tool_operation *find_operation(const char *name) {
+  for (int i = 0; i < OPERATIONS; i++)
+    if (strcmp(operations[i].name, name) == 0) return &operations[i];
+  return NULL;
+}
+
+static int parse_extents(tool_workload *workload) {
+  const tool_options *options = workload->options;
+  const tool_operation *operation = workload->operation;
+  for (int i = 0; i < TOOL_DIMENSIONS_MAX; i++) {
+    const char *text = options->workload.items[i + 1];
+    if (!tool_read_count(text, 1, EXTENT_MAX, &workload->stated[i]))
+      return tool_usage(options->name, "%s of %s is '%s', expected a whole number from 1 to %lld",
+                        operation->dimensions[i], operation->name, text, (long long)EXTENT_MAX);
+    workload->extent[i] = scaled(workload->stated[i], options->scale);
+    if (workload->extent[i] > EXTENT_MAX)
+      return tool_usage(options->name, "%s of %s is %s, and with --scale %g above %lld",
+                        operation->dimensions[i], operation->name, text, options->scale,
+                        (long long)EXTENT_MAX);
+  }
+  return 0;
+}
+
+int tool_workload_parse(const tool_options *options, tool_workload *out) {
+  *out = (tool_workload){.options = options, .operation = find_operation(options->workload.items[0])};
+  const tool_operation *operation = out->operation;
+  if (!operation)
+    return tool_usage(options->name, "unknown workload '%s', expected gemm, linear or ffn",
+                      options->workload.items[0]);
+  if (options->workload.count != TOOL_DIMENSIONS_MAX + 1)
+    return tool_usage(options->name, "%s takes %d numbers, %s %s %s, but got %zu", operation->name,
+                      TOOL_DIMENSIONS_MAX, operation->dimensions[0], operation->dimensions[1],
+                      operation->dimensions[2], options->workload.count - 1);
+  if (!operation->activation && (options->gated || options->activation >= 0))
+    return tool_usage(options->name, "--activation and --gated are options of ffn, the workload is %s",
+                      operation->name);
+  return parse_extents(out);
+}
+
+static void print_workload(const tool_workload *workload, const int64_t *extent, char *text, size_t bytes) {
+  snprintf(text, bytes, "%s %lld %lld %lld", workload->operation->name, (long long)extent[0],
+           (long long)extent[1], (long long)extent[2]);
+}
+
+void tool_workload_text(const tool_workload *workload, char *text, size_t bytes) {
+  print_workload(workload, workload->extent, text, bytes);
+}
+
+void tool_workload_scale_text(const tool_workload *workload, char *text, size_t bytes) {
+  text[0] = 0;
+  if (workload->options->scale == 1) return;
+  char stated[128], done[128];
+  print_workload(workload, workload->stated, stated, sizeof stated);
+  print_workload(workload, workload->extent, done, sizeof done);
+  snprintf(text, bytes, "scale %g: %s becomes %s, --device-memory is divided by %g", workload->options->scale,
+           stated, done, workload->options->scale);
+}
+
+const char *tool_workload_operation(const tool_workload *workload) {
+  return workload->operation->name;
+}
+
+const char *tool_workload_mode(const tool_workload *workload) {
+  if (workload->options->sgd > 0) return "training step";
+  return workload->options->backward ? "forward and backward" : "forward";
+}
+
+uint64_t tool_workload_memory(const tool_workload *workload, int rank) {
+  const tool_sizes *sizes = &workload->options->device_memory;
+  if (!sizes->count) return 0;
+  uint64_t stated = sizes->items[sizes->count == 1 ? 0 : (size_t)rank];
+  if (workload->options->scale == 1) return stated;
+  double bytes = nearbyint((double)stated / workload->options->scale);
+  if (bytes < 1) return 1;
+  return bytes < 9.2e18 ? (uint64_t)bytes : UINT64_MAX / 2;
+}
+
+/* Gradients of the graph's parameters and, first, of `also` unless that is no value. */
+typedef struct gradient_list {
+  size_t count;
+  tsr_value of[PARAMETERS_MAX + 1], gradient[PARAMETERS_MAX + 1];
+  char name[PARAMETERS_MAX + 1][32];
+} gradient_list;
+
+static tsr_status list_parameters(tsr_graph *graph, gradient_list *list, tsr_error *error) {
+  size_t count = tsr_graph_value_count(graph);
+  for (uint32_t id = 1; id <= count; id++) {
+    tsr_value_info info;
+    tsr_status status = tsr_graph_value_info(graph, (tsr_value){id}, &info, error);
+    if (status != TSR_OK) return status;
+    if (info.kind != TSR_PARAMETER) continue;
+    if (list->count > PARAMETERS_MAX)
+      return tool_fail(error, TSR_ERROR_INTERNAL, "the workload has more than %d parameters", PARAMETERS_MAX);
+    list->of[list->count] = (tsr_value){id};
+    snprintf(list->name[list->count++], sizeof list->name[0], "%s", info.name);
+  }
+  return TSR_OK;
+}
+
+/* The gradient of a parameter is no pinned output: it lies as the parameter does, or it would not fit. */
+static tsr_status build_backward(const tool_workload *workload, const built *forward, tsr_error *error) {
+  const tool_operation *operation = workload->operation;
+  tsr_graph *graph = workload->graph;
+  gradient_list list = {.count = 1, .of = {forward->x}};
+  snprintf(list.name[0], sizeof list.name[0], "%s", operation->input);
+  tsr_value_info y;
+  tsr_value dy;
+  tsr_status status = tsr_graph_value_info(graph, forward->y, &y, error);
+  if (status == TSR_OK)
+    status = add_input(workload, operation->output_gradient, y.shape.extent[0], y.shape.extent[1],
+                       !operation->output_free, &dy, error);
+  if (status == TSR_OK) status = list_parameters(graph, &list, error);
+  if (status == TSR_OK)
+    status = tsr_graph_gradients(graph, forward->y, dy, list.of, list.count, list.gradient, error);
+  for (size_t i = 0; status == TSR_OK && i < list.count; i++) {
+    char name[48];
+    snprintf(name, sizeof name, "%s%s", operation->gradient_prefix, list.name[i]);
+    status = tsr_graph_output(graph, name, list.gradient[i], error);
+  }
+  if (status == TSR_OK) status = pin_replicate(graph, list.gradient[0], error);
+  return status;
+}
+
+/* parameter := parameter - rate * gradient, for each of them. */
+static tsr_status build_updates(tsr_graph *graph, double rate, const gradient_list *list, tsr_error *error) {
+  for (size_t i = 0; i < list->count; i++) {
+    tsr_value updated;
+    tsr_status status = tsr_graph_add(graph, 1, list->of[i], -rate, list->gradient[i], &updated, error);
+    if (status == TSR_OK) status = tsr_graph_assign(graph, list->of[i], updated, error);
+    if (status != TSR_OK) return status;
+  }
+  return TSR_OK;
+}
+
+static tsr_status build_training(const tool_workload *workload, const built *forward, tsr_error *error) {
+  tsr_graph *graph = workload->graph;
+  gradient_list list = {0};
+  tsr_value_info y;
+  tsr_value target, loss;
+  tsr_status status = tsr_graph_value_info(graph, forward->y, &y, error);
+  if (status == TSR_OK)
+    status = add_input(workload, "target", y.shape.extent[0], y.shape.extent[1], true, &target, error);
+  if (status == TSR_OK) status = tsr_graph_squared_error(graph, forward->y, target, &loss, error);
+  if (status == TSR_OK) status = list_parameters(graph, &list, error);
+  if (status == TSR_OK)
+    status = tsr_graph_gradients(graph, loss, TSR_NO_VALUE, list.of, list.count, list.gradient, error);
+  if (status == TSR_OK) status = build_updates(graph, workload->options->sgd, &list, error);
+  if (status == TSR_OK) status = tsr_graph_output(graph, "loss", loss, error);
+  if (status == TSR_OK) status = pin_replicate(graph, loss, error);
+  return status;
+}
+
+tsr_status tool_workload_build(tsr_context *context, tool_workload *workload, tsr_error *error) {
+  built forward;
+  const tool_operation *operation = workload->operation;
+  tsr_status status = tsr_graph_create(context, &workload->graph, error);
+  if (status == TSR_OK) status = operation->build(workload, &forward, error);
+  if (status == TSR_OK) status = tsr_graph_output(workload->graph, operation->output, forward.y, error);
+  if (status == TSR_OK && !operation->output_free) status = pin_replicate(workload->graph, forward.y, error);
+  if (status == TSR_OK && workload->options->backward) status = build_backward(workload, &forward, error);
+  if (status == TSR_OK && workload->options->sgd > 0) status = build_training(workload, &forward, error);
+  return status;
+}
+
+void tool_workload_finish(tool_workload *workload) {
+  tsr_graph_destroy(&workload->graph);
+}
+
+static bool same_value(const tsr_value_info *a, const tsr_value_info *b) {
+  bool same = a->kind == b->kind && a->dtype == b->dtype && a->assigned == b->assigned &&
+              a->shape.axes == b->shape.axes && strcmp(a->name, b->name) == 0 &&
+              strcmp(a->output, b->output) == 0;
+  for (int i = 0; same && i < a->shape.axes; i++) same = a->shape.extent[i] == b->shape.extent[i];
+  return same;
+}
+
+tsr_status tool_workload_match(const tool_workload *workload, const tsr_graph *graph, tsr_error *error) {
+  size_t count = tsr_graph_value_count(workload->graph);
+  bool same = tsr_graph_value_count(graph) == count;
+  for (uint32_t id = 1; same && id <= count; id++) {
+    tsr_value_info ours, theirs;
+    same = tsr_graph_value_info(workload->graph, (tsr_value){id}, &ours, NULL) == TSR_OK &&
+           tsr_graph_value_info(graph, (tsr_value){id}, &theirs, NULL) == TSR_OK &&
+           same_value(&ours, &theirs);
+  }
+  if (same) return TSR_OK;
+  char text[128];
+  tool_workload_text(workload, text, sizeof text);
+  return tool_fail(
+      error, TSR_ERROR_MISMATCH,
+      "plan '%s' is for another computation than %s (%s): give the workload and the options it was "
+      "made with, or make a new plan",
+      workload->options->plan, text, tool_workload_mode(workload));
+}
