@@ -21,15 +21,16 @@
 
 typedef struct platform_row {
   const char *platform, *short_name, *reason;
-  bool panel; /* whether its compiler can digest the panel kernel */
+  bool panel;    /* whether its compiler can digest the panel kernel */
+  bool prefetch; /* whether it has __builtin_prefetch */
 } platform_row;
 
 /* rusticl's llvmpipe did not end compiling the panel kernel within two minutes. */
 static const platform_row platforms[] = {
-    {"Portable Computing Language", "pocl", "a CPU of PoCL", true},
-    {"Intel(R) OpenCL", "intel", "a CPU of Intel's CPU runtime", true},
-    {"rusticl", "rusticl", "a CPU of Mesa's rusticl (llvmpipe): slow, for tests", false},
-    {NULL, "opencl", "a CPU of an OpenCL driver that is not known here", true},
+    {"Portable Computing Language", "pocl", "a CPU of PoCL", true, true},
+    {"Intel(R) OpenCL", "intel", "a CPU of Intel's CPU runtime", true, false},
+    {"rusticl", "rusticl", "a CPU of Mesa's rusticl (llvmpipe): slow, for tests", false, false},
+    {NULL, "opencl", "a CPU of an OpenCL driver that is not known here", true, false},
 };
 
 typedef struct panel_row {
@@ -37,19 +38,17 @@ typedef struct panel_row {
   tsr_gemm_facts facts;
 } panel_row;
 
-#define PANEL_FACTS(rows, columns, depth, panels)                                                            \
-  {                                                                                                          \
-    .family = TSR_GEMM_PANEL, .tile_m = rows, .tile_n = columns, .panel = columns, .k_block = depth,         \
-    .panels_per_group = panels                                                                               \
-  }
+/* In the order of tsr_gemm_facts; prefetch is the platform's. */
+#define PANEL_FACTS(tile_m, panel, k_block, panels_per_group, row_block)                                     \
+  { TSR_GEMM_PANEL, tile_m, panel, panel, k_block, panels_per_group, row_block, false }
 
 static const panel_row panel_rows[] = {
-    {16, PANEL_FACTS(6, 64, 2048, 1)},
-    {8, PANEL_FACTS(6, 16, 1024, 4)},
+    {16, PANEL_FACTS(6, 64, 2048, 1, 0)},
+    {8, PANEL_FACTS(6, 16, 1024, 4, 0)},
 #if defined(__x86_64__) || defined(__i386__)
-    {4, PANEL_FACTS(6, 8, 1024, 4)},
+    {4, PANEL_FACTS(6, 8, 1024, 4, 0)},
 #else
-    {4, PANEL_FACTS(6, 16, 1024, 4)},
+    {4, PANEL_FACTS(6, 16, 1024, 4, 0)},
 #endif
 };
 
@@ -83,16 +82,21 @@ static void describe(const tsr_opencl_facts *facts, tsr_device_info *info) {
   if (there > info->memory_bytes) info->memory_bytes = there;
 }
 
+/* Local memory of a work-group of the panel kernel, see gemm_panel.cl. */
+static uint64_t copy_bytes(const tsr_gemm_facts *facts) {
+  uint64_t a = (uint64_t)facts->row_block * (uint64_t)(facts->k_block + 16);
+  uint64_t b = (uint64_t)facts->panels_per_group * (uint64_t)facts->k_block * (uint64_t)facts->panel;
+  return (a + b) * sizeof(float);
+}
+
 /* False where there is no row for the vectors. The copies of a block must fit local memory. */
 static bool find_panel(const tsr_opencl_facts *facts, tsr_gemm_facts *out) {
   if (!find_platform(facts)->panel) return false;
   for (size_t i = 0; i < sizeof panel_rows / sizeof *panel_rows; i++) {
     if (panel_rows[i].vector_width != facts->float_vector_width) continue;
     *out = panel_rows[i].facts;
-    while (out->k_block > out->panel &&
-           (uint64_t)out->panels_per_group * (uint64_t)out->k_block * (uint64_t)out->panel * sizeof(float) >
-               facts->local_memory_bytes)
-      out->k_block /= 2;
+    out->prefetch = find_platform(facts)->prefetch;
+    while (out->k_block > out->panel && copy_bytes(out) > facts->local_memory_bytes) out->k_block /= 2;
     return true;
   }
   return false;

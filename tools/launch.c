@@ -87,8 +87,10 @@ static int run_line(const tool_options *options, int ranks, launch_line *line) {
   snprintf(threads, sizeof threads, "%d", cores > ranks ? cores / ranks : 1);
   /* Each rank takes its part of the cores. POCL_AFFINITY is left alone: it would bind all ranks to the first.
    */
-  const tool_setting settings[] = {{"POCL_MAX_PTHREAD_COUNT", threads, true}};
-  const tool_child_options how = {.settings = settings, .setting_count = 1, .direct = !options->json};
+  const tool_setting settings[] = {{"POCL_MAX_PTHREAD_COUNT", threads, true},
+                                   {TOOL_GUARD_VARIABLE, "1", false}};
+  const tool_child_options how = {
+      .settings = settings, .setting_count = sizeof settings / sizeof settings[0], .direct = !options->json};
   tool_child child;
   tsr_error error;
   if (tool_child_start(line->arguments, &how, &child, &error) != TSR_OK)

@@ -10,6 +10,11 @@
  * any of them failed. With --json there is one document on stdout whatever becomes of the ranks. */
 int tool_launch(const tool_options *options, int ranks);
 
+/* In a rank that tool_launch has started: goes on in a child, which becomes the rank, and stays behind to
+ * tell mpiexec how it ended; see guard.c. Elsewhere it does nothing. */
+void tool_launch_guard(void);
+#define TOOL_GUARD_VARIABLE "TESSERA_GUARD_RANK"
+
 /* Runs `tessera profile` for the same group as options asks for, with its document in *text, which the caller
  * frees. */
 tsr_status tool_launch_profile(const tool_options *options, int ranks, char **text, tsr_error *error);

@@ -5,6 +5,7 @@
 #include <tessera/tessera.h>
 
 #include "commands.h"
+#include "launch.h"
 #include "message.h"
 
 static const struct {
@@ -61,6 +62,7 @@ static int run_command(int index, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+  tool_launch_guard();
   if (argc < 2) return tool_usage(NULL, "no command: expected devices, profile, plan or run");
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help();
   if (strcmp(argv[1], "--version") == 0) return print_version();

@@ -105,14 +105,15 @@ void tool_team_close(tool_team *team) {
 }
 
 /* After this mpiexec passes on nothing more: what a rank has said has to be out before. */
-static const unsigned GRACE_SECONDS = 1;
+static const double GRACE_SECONDS = 1;
 
 /* A rank was lost: the others stand somewhere else and cannot agree on an end. Each says what it saw, then
  * everything is ended. */
 static void end_alone(const tool_team *team, const tsr_error *error) {
   tool_complain(team->options->name, own_rank(team), error);
   fflush(NULL);
-  sleep(GRACE_SECONDS);
+  double end = tool_seconds_now() + GRACE_SECONDS;
+  while (tool_seconds_now() < end) usleep(10000); /* signals of mpiexec cut a sleep short */
   tool_mpi_abort();
   _exit(TOOL_EXIT_FAILED);
 }

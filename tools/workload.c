@@ -73,7 +73,7 @@ static tsr_status build_ffn(const tool_workload *workload, built *out, tsr_error
   ffn.hidden = workload->extent[2];
   if (options->activation >= 0) ffn.activation = (tsr_unary)options->activation;
   ffn.gated = options->gated;
-  ffn.bias = !options->gated;
+  ffn.no_bias = options->gated;
   tsr_status status =
       add_input(workload, "x", workload->extent[0], workload->extent[1], true, &out->x, error);
   if (status == TSR_OK) status = tsr_graph_ffn(workload->graph, out->x, &ffn, &out->y, error);

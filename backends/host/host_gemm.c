@@ -27,11 +27,11 @@ static void copy_block(const tsr_matrix *matrix, tsr_dtype dtype, bool transpose
  */
 static void multiply_block(tsr_host_device *device, int64_t rows, int64_t depth) {
   for (int64_t i = 0; i < rows; i++) {
-    double *sum = device->sum[i];
+    double *restrict sum = device->sum[i];
     int64_t p = 0;
     for (; p + 1 < depth; p += 2) {
       const double x = device->a[i][p], y = device->a[i][p + 1];
-      const double *b = device->b[p], *next_b = device->b[p + 1];
+      const double *restrict b = device->b[p], *restrict next_b = device->b[p + 1];
       for (int j = 0; j < TSR_HOST_COLUMNS; j++) sum[j] = (sum[j] + x * b[j]) + y * next_b[j];
     }
     for (; p < depth; p++)

@@ -49,13 +49,12 @@ tsr_status tsr_graph_state(tsr_graph *graph, const char *name, tsr_dtype dtype, 
 typedef struct tsr_matmul_options {
   size_t struct_size;
   bool transpose_a, transpose_b;
-  double alpha;  /* default 1 */
-  double beta;   /* default 0; c is not read when it is 0 */
+  double alpha;  /* 0 = 1 */
+  double beta;   /* c is not read when it is 0 */
   tsr_value c;   /* [m,n]; needed if beta is not 0 */
 } tsr_matmul_options;
 void tsr_matmul_options_init(tsr_matmul_options *options);
-#define TSR_MATMUL_OPTIONS(...)                                                                              \
-  (&(tsr_matmul_options){.struct_size = sizeof(tsr_matmul_options), .alpha = 1, __VA_ARGS__})
+#define TSR_MATMUL_OPTIONS(...) (&(tsr_matmul_options){.struct_size = sizeof(tsr_matmul_options), __VA_ARGS__})
 
 /* a and b have two axes and one dtype (f32 or f64). options may be NULL. */
 tsr_status tsr_graph_matmul(tsr_graph *graph, tsr_value a, tsr_value b, const tsr_matmul_options *options,
@@ -75,9 +74,9 @@ tsr_status tsr_graph_scale(tsr_graph *graph, double alpha, tsr_value a, tsr_valu
  * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016, arXiv:1606.08415);
  * silu(x) = x / (1 + exp(-x)). */
 #define TSR_UNARY_LIST(X)                                                                                    \
-  X(RELU, "relu")                                                                                            \
   X(GELU, "gelu")                                                                                            \
   X(GELU_TANH, "gelu_tanh")                                                                                  \
+  X(RELU, "relu")                                                                                            \
   X(SILU, "silu")
 typedef enum tsr_unary {
 #define TSR_UNARY_ENUM(name, text) TSR_UNARY_##name,
@@ -102,20 +101,18 @@ tsr_status tsr_graph_linear(tsr_graph *graph, tsr_value x, tsr_value w, tsr_valu
                             tsr_error *error);
 
 /* y = act(x w1 + b1) w2 + b2, or gated: y = (act(x wg) * (x w1)) w2 (Shazeer 2020, arXiv:2002.05202).
- * Adds parameters <prefix>w1 [d,h], <prefix>w2 [h,d], and <prefix>b1 [h], <prefix>b2 [d] if bias, and
+ * Adds parameters <prefix>w1 [d,h], <prefix>w2 [h,d], and <prefix>b1 [h], <prefix>b2 [d] unless no_bias, and
  * <prefix>wg [d,h] if gated. */
 typedef struct tsr_ffn_options {
   size_t struct_size;
   int64_t hidden;        /* h */
-  tsr_unary activation;  /* default gelu */
+  tsr_unary activation;  /* 0 = gelu */
   bool gated;
-  bool bias;             /* default true; a gated block has none */
+  bool no_bias;          /* leaves b1 and b2 out; a gated block never has them */
   const char *prefix;    /* borrowed for the call; NULL = "" */
 } tsr_ffn_options;
 void tsr_ffn_options_init(tsr_ffn_options *options);
-#define TSR_FFN_OPTIONS(...)                                                                                 \
-  (&(tsr_ffn_options){                                                                                       \
-      .struct_size = sizeof(tsr_ffn_options), .activation = TSR_UNARY_GELU, .bias = true, __VA_ARGS__})
+#define TSR_FFN_OPTIONS(...) (&(tsr_ffn_options){.struct_size = sizeof(tsr_ffn_options), __VA_ARGS__})
 tsr_status tsr_graph_ffn(tsr_graph *graph, tsr_value x, const tsr_ffn_options *options, tsr_value *out,
                          tsr_error *error);
 

@@ -25,6 +25,7 @@ typedef struct tsr_placement {
   tsr_placement_kind kind;
   int axis;                 /* SHARD: the axis of the value that is split */
   tsr_reduction reduction;  /* PARTIAL */
+  int parts;                /* SHARD: number of members, if offsets is given */
   const int64_t *offsets;   /* SHARD: parts + 1 numbers, borrowed; NULL = the planner decides */
 } tsr_placement;
 
@@ -35,7 +36,8 @@ typedef struct tsr_layout {
 
 /* Layouts on a mesh of one axis. */
 tsr_layout tsr_layout_replicate(void);
-tsr_layout tsr_layout_shard(int axis, const int64_t *offsets);
+/* offsets: parts + 1 numbers, borrowed, or NULL (and parts 0): the planner decides. */
+tsr_layout tsr_layout_shard(int axis, int parts, const int64_t *offsets);
 tsr_layout tsr_layout_partial(tsr_reduction reduction);
 
 #ifdef __cplusplus

@@ -23,23 +23,20 @@ typedef struct tsr_plan tsr_plan;
 
 /* Whether parameters of two or more axes may be replicated (data parallelism in disguise). */
 typedef enum tsr_replicate {
-  TSR_REPLICATE_NEVER,  /* no */
   TSR_REPLICATE_SMALL,  /* those under 1 % of all bytes of parameters */
+  TSR_REPLICATE_NEVER,  /* no */
   TSR_REPLICATE_AUTO    /* whatever is fastest and fits */
 } tsr_replicate;
 
 typedef struct tsr_plan_options {
   size_t struct_size;
-  tsr_replicate replicate;   /* default SMALL */
-  double reserve_fraction;   /* of each device's memory, kept free; default 0.05; at least 256 MiB on a GPU */
+  tsr_replicate replicate;   /* 0 = SMALL */
+  double reserve_fraction;   /* of each device's memory, kept free, at least 256 MiB on a GPU; 0 = 0.05;
+                                below 0 = none */
   bool keep_all;             /* every member takes part (its share may be zero); else slow ones may be excluded */
 } tsr_plan_options;
 void tsr_plan_options_init(tsr_plan_options *options);
-#define TSR_PLAN_OPTIONS(...)                                                                                \
-  (&(tsr_plan_options){.struct_size = sizeof(tsr_plan_options),                                              \
-                       .replicate = TSR_REPLICATE_SMALL,                                                     \
-                       .reserve_fraction = 0.05,                                                             \
-                       __VA_ARGS__})
+#define TSR_PLAN_OPTIONS(...) (&(tsr_plan_options){.struct_size = sizeof(tsr_plan_options), __VA_ARGS__})
 
 /* Freezes graph, gives *out. INFEASIBLE still gives a plan, which holds the reasons; error's message says
  * what is needed, what there is, and how many such devices would do. options may be NULL. */

@@ -56,11 +56,10 @@ typedef struct tsr_check_options {
   size_t struct_size;
   uint64_t seed;          /* of the probes */
   double oracle_flops;    /* up to so many floating-point operations the whole graph is computed again in f64
-                             on every process; default 1e9 */
+                             on every process; 0 = 1e9, below 0 = never */
 } tsr_check_options;
 void tsr_check_options_init(tsr_check_options *options);
-#define TSR_CHECK_OPTIONS(...)                                                                               \
-  (&(tsr_check_options){.struct_size = sizeof(tsr_check_options), .oracle_flops = 1e9, __VA_ARGS__})
+#define TSR_CHECK_OPTIONS(...) (&(tsr_check_options){.struct_size = sizeof(tsr_check_options), __VA_ARGS__})
 
 typedef struct tsr_check {
   bool passed;

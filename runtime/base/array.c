@@ -42,7 +42,7 @@ tsr_array tsr_array_dense(void *data, tsr_dtype dtype, const tsr_shape *shape) {
   int64_t stride = 1;
   for (int i = shape->axes - 1; i >= 0; i--) {
     array.stride[i] = stride;
-    stride *= shape->extent[i];
+    if (!tsr_multiply_fits(stride, shape->extent[i], &stride)) stride = 0; /* an empty array has no element to find */
   }
   return array;
 }
@@ -51,8 +51,9 @@ tsr_layout tsr_layout_replicate(void) {
   return (tsr_layout){.mesh_axes = 1, .on = {{.kind = TSR_REPLICATE}}};
 }
 
-tsr_layout tsr_layout_shard(int axis, const int64_t *offsets) {
-  return (tsr_layout){.mesh_axes = 1, .on = {{.kind = TSR_SHARD, .axis = axis, .offsets = offsets}}};
+tsr_layout tsr_layout_shard(int axis, int parts, const int64_t *offsets) {
+  return (tsr_layout){.mesh_axes = 1,
+                      .on = {{.kind = TSR_SHARD, .axis = axis, .parts = parts, .offsets = offsets}}};
 }
 
 tsr_layout tsr_layout_partial(tsr_reduction reduction) {

@@ -25,7 +25,8 @@ tsr_gemm_family tsr_gemm_family_of(const char *name) {
 size_t tsr_gemm_workspace_bytes(const tsr_gemm_facts *facts, tsr_dtype dtype, bool transpose_a,
                                 bool transpose_b, int64_t m, int64_t n, int64_t k) {
   (void)transpose_b, (void)n;
-  return facts->family == TSR_GEMM_PANEL && transpose_a ? (size_t)m * (size_t)k * tsr_dtype_bytes(dtype) : 0;
+  bool transposes_first = facts->family == TSR_GEMM_PANEL && transpose_a && !facts->row_block;
+  return transposes_first ? (size_t)m * (size_t)k * tsr_dtype_bytes(dtype) : 0;
 }
 
 size_t tsr_reduce_workspace_bytes(void) {

@@ -28,6 +28,8 @@ typedef struct tsr_gemm_facts {
   int panel;                 /* panel width of a packed weight; 0 = weights stay row-major */
   int k_block;               /* panel: rows of a panel that stay in cache */
   int panels_per_group;      /* panel: panels of one work-group */
+  int row_block;             /* panel: rows of A that are copied at a time; 0 = A is read where it lies */
+  bool prefetch;             /* panel: the compiler has __builtin_prefetch */
 } tsr_gemm_facts;
 
 const char *tsr_gemm_family_name(tsr_gemm_family family);

@@ -10,13 +10,12 @@ enum { SIM_MEMBERS_MAX = 4096 };
 static const double default_deadline_seconds = 20;
 
 void tsr_group_options_init(tsr_group_options *options) {
-  *options =
-      (tsr_group_options){.struct_size = sizeof *options, .deadline_seconds = default_deadline_seconds};
+  *options = (tsr_group_options){.struct_size = sizeof *options};
 }
 
 static tsr_status check_options(const tsr_group_options *options, tsr_error *error) {
   TSR_CHECK_OPTIONS_SIZE(options, tsr_group_options);
-  if (options && !(options->deadline_seconds > 0 && isfinite(options->deadline_seconds)))
+  if (options && !(options->deadline_seconds >= 0 && isfinite(options->deadline_seconds)))
     return tsr_fail(
         error, TSR_ERROR_INVALID_ARGUMENT,
         "deadline_seconds is %g, must be above 0: give the seconds of silence after which a member "
@@ -29,7 +28,8 @@ static tsr_status fill_group(tsr_group *group, const tsr_group_options *options,
   TSR_RETURN_IF_FAILED(check_options(options, error));
   tsr_transport *transport = group->transport;
   group->name = transport->ops->name;
-  group->deadline_seconds = options ? options->deadline_seconds : default_deadline_seconds;
+  group->deadline_seconds =
+      options && options->deadline_seconds > 0 ? options->deadline_seconds : default_deadline_seconds;
   group->sequences =
       tsr_calloc((size_t)transport->local_count * (size_t)transport->member_count, sizeof *group->sequences);
   if (!group->sequences)

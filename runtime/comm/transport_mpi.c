@@ -59,6 +59,20 @@ static tsr_status fail_mpi(tsr_error *error, int code, const char *what) {
   return TSR_ERROR_COMM;
 }
 
+/* MPICH hands the errors of MPI_Test to the handler of MPI_COMM_WORLD, whatever communicator the message was
+ * on, and the usual one aborts. So that handler is set aside during the calls that complete messages. */
+static MPI_Errhandler set_handler_aside(void) {
+  MPI_Errhandler callers;
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &callers);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  return callers;
+}
+
+static void put_handler_back(MPI_Errhandler callers) {
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, callers);
+  MPI_Errhandler_free(&callers);
+}
+
 static MPI_Request load(const tsr_request *request) {
   MPI_Request native;
   memcpy(&native, &request->native, sizeof native);
@@ -119,6 +133,7 @@ static void mpi_cancel(tsr_transport *transport, tsr_request *request) {
   const mpi_transport *mpi = (const mpi_transport *)transport;
   bool receives = request->state == RECEIVING;
   if (request->state == IDLE) return;
+  MPI_Errhandler callers = set_handler_aside();
   request->state = IDLE;
   if (in_pieces(mpi, request)) {
     pieces *all = request->native;
@@ -128,6 +143,7 @@ static void mpi_cancel(tsr_transport *transport, tsr_request *request) {
     MPI_Request native = load(request);
     drop(&native, receives);
   }
+  put_handler_back(callers);
 }
 
 static tsr_status begin(mpi_transport *mpi, tsr_request *request, tsr_error *error) {
@@ -222,7 +238,9 @@ static tsr_status mpi_test(tsr_transport *transport, tsr_request *request, bool 
   mpi_transport *mpi = (mpi_transport *)transport;
   *done = true;
   if (request->state == IDLE) return TSR_OK;
+  MPI_Errhandler callers = set_handler_aside();
   tsr_status status = test_message(mpi, request, done, error);
+  put_handler_back(callers);
   if (status == TSR_OK && *done) return finish_message(mpi, request, error);
   if (status == TSR_OK) status = check_peer(mpi, request, error);
   if (status != TSR_OK) mpi_cancel(transport, request);
@@ -231,53 +249,55 @@ static tsr_status mpi_test(tsr_transport *transport, tsr_request *request, bool 
 
 /* ---- signs of life ---- */
 
-static tsr_status expect_sign(mpi_transport *mpi, int rank, tsr_error *error) {
+/* What fails here is no error of its own: it is silence, and after the deadline the peer is lost. */
+
+static void expect_sign(mpi_transport *mpi, int rank) {
   peer *from = &mpi->peers[rank];
-  int code = MPI_Irecv(&from->received, 1, MPI_BYTE, rank, 0, mpi->signs, &from->receive);
-  return code == MPI_SUCCESS ? TSR_OK : fail_mpi(error, code, "MPI_Irecv");
+  if (MPI_Irecv(&from->received, 1, MPI_BYTE, rank, 0, mpi->signs, &from->receive) != MPI_SUCCESS)
+    from->receive = MPI_REQUEST_NULL;
 }
 
 /* What arrived from one peer since the last look. */
-static tsr_status look(mpi_transport *mpi, int rank, tsr_error *error) {
+static void look(mpi_transport *mpi, int rank) {
   peer *from = &mpi->peers[rank];
-  while (!mpi->liveness.peers[rank].left) {
-    int done = 0, code = MPI_Test(&from->receive, &done, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS) return fail_mpi(error, code, "MPI_Test");
-    if (!done) return TSR_OK;
+  while (from->receive != MPI_REQUEST_NULL) {
+    int done = 0;
+    if (MPI_Test(&from->receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) return;
     tsr_liveness_heard(&mpi->liveness, rank);
     if (from->received == FAREWELL)
       tsr_liveness_left(&mpi->liveness, rank);
     else
-      TSR_RETURN_IF_FAILED(expect_sign(mpi, rank, error));
+      expect_sign(mpi, rank);
   }
-  return TSR_OK;
 }
 
-/* *sent = it is on its way; not while the one before still is. */
-static tsr_status give_sign(mpi_transport *mpi, int rank, enum sign sign, bool *sent, tsr_error *error) {
+/* Not while the sign before is still on its way; true = this one is. Who has left listens until it hears our
+ * farewell, so it gets beats too. */
+static bool give_sign(mpi_transport *mpi, int rank, enum sign sign) {
   peer *to = &mpi->peers[rank];
-  int done = 0, code = MPI_Test(&to->send, &done, MPI_STATUS_IGNORE);
-  if (code != MPI_SUCCESS) return fail_mpi(error, code, "MPI_Test");
-  *sent = done;
-  if (!done) return TSR_OK;
+  int done = 0;
+  if (MPI_Test(&to->send, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) return false;
   to->sent = (char)sign;
-  code = MPI_Isend(&to->sent, 1, MPI_BYTE, rank, 0, mpi->signs, &to->send);
-  return code == MPI_SUCCESS ? TSR_OK : fail_mpi(error, code, "MPI_Isend");
+  return MPI_Isend(&to->sent, 1, MPI_BYTE, rank, 0, mpi->signs, &to->send) == MPI_SUCCESS;
+}
+
+static void exchange_signs(mpi_transport *mpi, bool give) {
+  for (int rank = 0; rank < mpi->base.member_count; rank++) {
+    if (rank == mpi->me) continue;
+    look(mpi, rank);
+    if (give) give_sign(mpi, rank, BEAT);
+  }
 }
 
 static tsr_status mpi_beat(tsr_transport *transport, double deadline_seconds, int *lost, tsr_error *error) {
+  (void)error;
   mpi_transport *mpi = (mpi_transport *)transport;
   *lost = -1;
   tsr_liveness_due due = tsr_liveness_call(&mpi->liveness, tsr_clock_seconds(), deadline_seconds);
   if (due == TSR_LIVENESS_NOTHING) return TSR_OK;
-  for (int rank = 0; rank < transport->member_count; rank++) {
-    bool sent;
-    if (rank == mpi->me) continue;
-    TSR_RETURN_IF_FAILED(look(mpi, rank, error));
-    /* Who has left listens for our farewell only. */
-    if (due == TSR_LIVENESS_SIGN && !mpi->liveness.peers[rank].left)
-      TSR_RETURN_IF_FAILED(give_sign(mpi, rank, BEAT, &sent, error));
-  }
+  MPI_Errhandler callers = set_handler_aside();
+  exchange_signs(mpi, due == TSR_LIVENESS_SIGN);
+  put_handler_back(callers);
   *lost = tsr_liveness_lost(&mpi->liveness);
   mpi->broken = *lost >= 0;
   return TSR_OK;
@@ -290,28 +310,22 @@ static double mpi_now(tsr_transport *transport) {
 
 /* ---- the end ---- */
 
-/* One turn of parting from one peer; *parted = both farewells have arrived. */
-static tsr_status part(mpi_transport *mpi, int rank, bool *parted) {
+/* One turn of parting from one peer: true once both farewells have arrived. */
+static bool part(mpi_transport *mpi, int rank) {
   peer *other = &mpi->peers[rank];
   int sent = 0;
-  TSR_RETURN_IF_FAILED(look(mpi, rank, NULL));
-  if (!other->farewell_sent)
-    TSR_RETURN_IF_FAILED(give_sign(mpi, rank, FAREWELL, &other->farewell_sent, NULL));
-  if (other->farewell_sent && MPI_Test(&other->send, &sent, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-    return TSR_ERROR_COMM;
-  *parted = sent && mpi->liveness.peers[rank].left;
-  return TSR_OK;
+  look(mpi, rank);
+  if (!other->farewell_sent) other->farewell_sent = give_sign(mpi, rank, FAREWELL);
+  if (!other->farewell_sent || MPI_Test(&other->send, &sent, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+  return sent && mpi->liveness.peers[rank].left;
 }
 
 /* Tells all farewell and, unless a member was lost, waits for theirs; false if somebody's did not come. */
 static bool part_from_all(mpi_transport *mpi) {
   for (;;) {
     bool all = true;
-    for (int rank = 0; rank < mpi->base.member_count; rank++) {
-      bool parted = true;
-      if (rank != mpi->me && part(mpi, rank, &parted) != TSR_OK) return false;
-      all = all && parted;
-    }
+    for (int rank = 0; rank < mpi->base.member_count; rank++)
+      if (rank != mpi->me && !part(mpi, rank)) all = false;
     if (mpi->broken) return false;
     if (all) return true;
     tsr_liveness_call(&mpi->liveness, tsr_clock_seconds(), mpi->liveness.deadline);
@@ -333,18 +347,22 @@ static void abandon(mpi_transport *mpi) {
           "not every rank destroyed its group: two communicators are left to MPI_Finalize");
 }
 
+static void end_signs(mpi_transport *mpi) {
+  MPI_Errhandler callers = set_handler_aside();
+  if (part_from_all(mpi)) {
+    MPI_Comm_free(&mpi->data);
+    MPI_Comm_free(&mpi->signs);
+  } else {
+    abandon(mpi);
+  }
+  put_handler_back(callers);
+}
+
 static void mpi_destroy(tsr_transport *transport) {
   mpi_transport *mpi = (mpi_transport *)transport;
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (mpi->started && !finalized) {
-    if (part_from_all(mpi)) {
-      MPI_Comm_free(&mpi->data);
-      MPI_Comm_free(&mpi->signs);
-    } else {
-      abandon(mpi);
-    }
-  }
+  if (mpi->started && !finalized) end_signs(mpi);
   tsr_liveness_finish(&mpi->liveness);
   tsr_transport_finish(transport);
   free(mpi->peers);
@@ -434,13 +452,12 @@ static tsr_status duplicate(MPI_Comm communicator, MPI_Comm *copy, tsr_error *er
   return code == MPI_SUCCESS ? TSR_OK : fail_mpi(error, code, "MPI_Comm_dup");
 }
 
-static tsr_status start_signs(tsr_group *group, tsr_error *error) {
+static void start_signs(tsr_group *group) {
   mpi_transport *mpi = (mpi_transport *)group->transport;
   mpi->started = true;
   mpi->liveness.deadline = group->deadline_seconds;
   for (int rank = 0; rank < mpi->base.member_count; rank++)
-    if (rank != mpi->me) TSR_RETURN_IF_FAILED(expect_sign(mpi, rank, error));
-  return TSR_OK;
+    if (rank != mpi->me) expect_sign(mpi, rank);
 }
 
 /* The copies come first, so that a rank without memory still takes part in every collective call; they become
@@ -457,8 +474,7 @@ tsr_status tsr_group_create_mpi(tsr_context *context, MPI_Comm communicator, con
   status = create_transport(context, copies, &transport, error);
   if (status == TSR_OK) status = tsr_group_create(context, transport, options, &group, error);
   TSR_TRY(agree(copies[0], status, error));
-  copies[0] = copies[1] = MPI_COMM_NULL;
-  TSR_TRY(start_signs(group, error));
+  start_signs(group);
   *out = group;
   return TSR_OK;
 done:

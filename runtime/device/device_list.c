@@ -117,22 +117,22 @@ static const tsr_device_entry *find_default(const tsr_device_list *list) {
   return list->entries[list->count - 1]; /* the host backend */
 }
 
-/* "pocl (pthread-haswell), host (...)" */
+/* Lists what there is: "pocl (pthread-haswell), host (plain C)". */
 static tsr_status fail_not_found(const tsr_device_list *list, const char *selector, size_t index,
                                  size_t matching, tsr_error *error) {
-  tsr_text names = {0};
-  for (size_t i = 0; i < list->count; i++) {
-    const tsr_device_info *info = &list->entries[i]->info;
-    tsr_text_append(&names, "%s%s (%s)", i ? ", " : "", info->short_name, info->name);
-  }
-  const char *there = names.data && !names.failed ? names.data : "host";
-  tsr_status status = matching
-                          ? tsr_fail(error, TSR_ERROR_NOT_FOUND,
-                                     "device \"%s\": index %zu, but %zu match, counted from 0; there are: %s",
-                                     selector, index, matching, there)
-                          : tsr_fail(error, TSR_ERROR_NOT_FOUND,
-                                     "device \"%s\": nothing matches; there are: %s", selector, there);
-  free(names.data);
+  tsr_text text = {0};
+  if (matching)
+    tsr_text_append(&text, "index %zu, but %zu match, counted from 0; there are: ", index, matching);
+  else
+    tsr_text_append(&text, "nothing matches; there are: ");
+  for (size_t i = 0; i < list->count; i++)
+    tsr_text_append(&text, "%s%s (%s)", i ? ", " : "", list->entries[i]->info.short_name,
+                    list->entries[i]->info.name);
+  if (!matching && list->count == 1)
+    tsr_text_append(&text, "; no OpenCL device is seen: install a driver (for any CPU: pocl-opencl-icd)");
+  tsr_status status = tsr_fail(error, TSR_ERROR_NOT_FOUND, "device \"%s\": %s", selector,
+                               text.data && !text.failed ? text.data : "it is not there");
+  free(text.data);
   return status;
 }
 

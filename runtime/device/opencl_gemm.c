@@ -110,20 +110,22 @@ static void panel_groups(const tsr_opencl_device *device, const tsr_gemm_facts *
   if (groups[1] > tiles) groups[1] = tiles;
 }
 
+/* Where A's rows are copied anyway, the copy transposes; else A is transposed first. */
 static tsr_status launch_panel(tsr_opencl_device *device, const tsr_gemm_call *call, tsr_error *error) {
   const tsr_gemm_facts *facts = &device->base.gemm[call->dtype];
-  const int vector =
-      (int)(call->dtype == TSR_F64 ? device->facts.double_vector_width : device->facts.float_vector_width);
+  const uint32_t vector =
+      call->dtype == TSR_F64 ? device->facts.double_vector_width : device->facts.float_vector_width;
+  const bool turn_in_copy = call->transpose_a && facts->row_block > 0;
   char options[OPTION_BYTES];
   cl_kernel kernel = NULL;
   tsr_matrix a = call->a;
-  if (call->transpose_a) TSR_RETURN_IF_FAILED(transpose_a(device, call, &a, error));
+  if (call->transpose_a && !turn_in_copy) TSR_RETURN_IF_FAILED(transpose_a(device, call, &a, error));
   snprintf(options, sizeof options,
-           "-DREAL=%s -DA_TRANSPOSED=0 -DB_TRANSPOSED=%d -DB_PANEL=%d -DC_PANEL=%d -DTILE_M=%d -DPANEL=%d "
-           "-DVECTOR=%d "
-           "-DK_BLOCK=%d -DROW_BLOCK=0 -DPANELS_PER_GROUP=%d",
-           real_name(call->dtype), call->transpose_b, call->b.panel, call->c.panel, facts->tile_m,
-           facts->panel, vector, facts->k_block, facts->panels_per_group);
+           "-DREAL=%s -DA_TRANSPOSED=%d -DB_TRANSPOSED=%d -DB_PANEL=%d -DC_PANEL=%d -DTILE_M=%d -DPANEL=%d "
+           "-DVECTOR=%u -DK_BLOCK=%d -DROW_BLOCK=%d -DPANELS_PER_GROUP=%d -DPREFETCH=%d",
+           real_name(call->dtype), turn_in_copy, call->transpose_b, call->b.panel, call->c.panel,
+           facts->tile_m, facts->panel, (unsigned)vector, facts->k_block, facts->row_block,
+           facts->panels_per_group, facts->prefetch);
   TSR_RETURN_IF_FAILED(tsr_opencl_kernel_get(device, "gemm_panel.cl", "gemm_panel", options, &kernel, error));
   TSR_RETURN_IF_FAILED(set_gemm_arguments(device, kernel, call, &a, error));
   const size_t local[2] = {1, 1};

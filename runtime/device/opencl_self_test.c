@@ -179,9 +179,9 @@ static bool verdict_key(const tsr_opencl_device *device, tsr_dtype dtype, int fo
   const tsr_gemm_facts *facts = &device->base.gemm[dtype];
   char text[256], *sources[2] = {NULL, NULL};
   bool made = true;
-  snprintf(text, sizeof text, "self-test %s %s %d: %d %d %d %d %d", tsr_gemm_family_name(facts->family),
+  snprintf(text, sizeof text, "self-test %s %s %d: %d %d %d %d %d %d %d", tsr_gemm_family_name(facts->family),
            tsr_dtype_name(dtype), form, facts->tile_m, facts->tile_n, facts->panel, facts->k_block,
-           facts->panels_per_group);
+           facts->panels_per_group, facts->row_block, facts->prefetch);
   for (int i = 0; i < 2; i++) {
     const char *file = kernel_files[facts->family][i];
     if (file && tsr_opencl_source_read(device, file, &sources[i], NULL) != TSR_OK) made = false;
@@ -250,7 +250,9 @@ static bool may_pass_over(tsr_status status) {
 static tsr_status try_family(tsr_opencl_device *device, tsr_dtype dtype, tsr_error *error) {
   device->gemm_tested[dtype] = 0;
   if (device->base.gemm[dtype].family == TSR_GEMM_CLBLAST && !tsr_clblast_available())
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "this library was built without CLBlast");
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
+                    "CLBlast is not part of this build: install it (libclblast-dev) and configure with "
+                    "-Dclblast=enabled");
   return dtype == TSR_F32 ? test_forms(device, dtype, error) : TSR_OK;
 }
 

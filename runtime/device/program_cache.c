@@ -145,6 +145,8 @@ bool tsr_cache_lock_take(const tsr_context *context, tsr_cache_key key, double s
   const struct timespec pause = {.tv_nsec = 10000000};
   char *path = entry_path(context, key, ".lock");
   out->file = path && make_folder(context) ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
+  if (path && out->file < 0)
+    tsr_log(context, TSR_LOG_DEBUG, "device", "cannot make %s: %s; nothing is stored", path, strerror(errno));
   free(path);
   if (out->file < 0) return false;
   for (double waited = 0; flock(out->file, LOCK_EX | LOCK_NB); waited += 1e-9 * (double)pause.tv_nsec) {

@@ -7,8 +7,10 @@
 
 #include "base/memory.h"
 
+static const double DEFAULT_ORACLE_FLOPS = 1e9;
+
 void tsr_check_options_init(tsr_check_options *options) {
-  *options = *TSR_CHECK_OPTIONS(.seed = 0);
+  *options = (tsr_check_options){.struct_size = sizeof *options};
 }
 
 /* --- parameters as they were before ---------------------------------------------------------------------------- */
@@ -131,7 +133,8 @@ tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *opti
   tsr_check_options_init(&defaults);
   if (!options) options = &defaults;
   const tsr_graph *graph = session->plan->graph;
-  *out = (tsr_check){.oracle = tsr_graph_flops(graph) <= options->oracle_flops};
+  double limit = options->oracle_flops == 0 ? DEFAULT_ORACLE_FLOPS : options->oracle_flops;
+  *out = (tsr_check){.oracle = tsr_graph_flops(graph) <= limit};
   tsr_finding finding = {0};
   snapshot kept = {tsr_calloc((size_t)session->local_count * graph->value_count, sizeof(double *))};
   tsr_oracle_value *values = tsr_calloc(graph->value_count, sizeof *values);

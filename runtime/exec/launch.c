@@ -129,8 +129,20 @@ static tsr_status launch_multiply(const tsr_launch *launch, tsr_error *error) {
                     &launch->output, error);
 }
 
+/* The same elements in another shape: a single row seen as a column, or the other way round. */
+static tsr_tensor reshaped(tsr_tensor tensor, int64_t rows, int64_t cols) {
+  int64_t first = tensor.row0 * tensor.store_cols + tensor.col0;
+  tensor.rows = tensor.store_rows = rows;
+  tensor.cols = tensor.store_cols = cols;
+  tensor.row0 = cols == 1 ? first : 0;
+  tensor.col0 = cols == 1 ? 0 : first;
+  return tensor;
+}
+
 static tsr_status launch_scale_node(const tsr_launch *launch, tsr_error *error) {
-  return launch_scale(launch, launch->node->alpha, &launch->inputs[0], error);
+  tsr_tensor a = launch->inputs[0];
+  if (launch->node->unit_axis) a = reshaped(a, launch->output.rows, launch->output.cols);
+  return launch_scale(launch, launch->node->alpha, &a, error);
 }
 
 static tsr_status launch_unary(const tsr_launch *launch, tsr_error *error) {
@@ -155,7 +167,8 @@ static tsr_status launch_neutral(const tsr_launch *launch, tsr_reduction reducti
 
 /* One piece of rows after another; sums over rows accumulate, sums over columns fill their own part. */
 static tsr_status launch_pieces(const tsr_launch *launch, tsr_reduce_call call, const tsr_tensor *b, tsr_error *error) {
-  const tsr_tensor *a = &launch->inputs[0], *out = &launch->output;
+  const tsr_tensor *a = &launch->inputs[0];
+  tsr_tensor flat = reshaped(launch->output, 1, launch->output.rows * launch->output.cols), *out = &flat;
   bool along = call.kind == TSR_REDUCE_COLS;
   int64_t rows;
   call.dtype = a->dtype;

@@ -17,7 +17,7 @@ done:
 }
 
 void tsr_ffn_options_init(tsr_ffn_options *options) {
-  *options = (tsr_ffn_options){.struct_size = sizeof *options, .activation = TSR_UNARY_GELU, .bias = true};
+  *options = (tsr_ffn_options){.struct_size = sizeof *options};
 }
 
 /* A parameter <prefix><name> of x's type. */
@@ -38,7 +38,7 @@ typedef struct ffn_parameters {
 static tsr_status add_parameters(tsr_graph *graph, tsr_value x, const tsr_ffn_options *options,
                                  ffn_parameters *p, tsr_error *error) {
   int64_t d = tsr_graph_at(graph, x)->shape.extent[1], h = options->hidden;
-  bool bias = options->bias && !options->gated;
+  bool bias = !options->no_bias && !options->gated;
   const struct {
     const char *name;
     bool wanted;

@@ -1,5 +1,5 @@
 /* graph/dimensions.c: which axes of which values are one dimension of the problem (tokens, width, hidden,
- * ...): the union of all axes that an operator or an assign links. */
+ * ...): the union of all axes that an operator, an assign or a gradient links. */
 #include "base/memory.h"
 #include "graph/graph.h"
 
@@ -38,10 +38,13 @@ static void join_node(const tsr_graph *graph, const tsr_node *node, uint32_t *pa
   }
 }
 
-static void join_assign(const tsr_graph *graph, uint32_t id, uint32_t *parent) {
-  const tsr_graph_value *target = &graph->values[id];
-  for (int axis = 0; target->assigned.id && axis < target->shape.axes; axis++)
-    join(parent, slot_of((tsr_value){id}, axis), slot_of(target->assigned, axis));
+/* A value and what it becomes, or whose gradient it is, lie alike. */
+static void join_alike(const tsr_graph *graph, uint32_t id, uint32_t *parent) {
+  const tsr_graph_value *value = &graph->values[id];
+  const tsr_value others[] = {value->assigned, value->gradient_of};
+  for (int i = 0; i < 2; i++)
+    for (int axis = 0; others[i].id && axis < value->shape.axes; axis++)
+      join(parent, slot_of((tsr_value){id}, axis), slot_of(others[i], axis));
 }
 
 /* Numbers the roots in order of first appearance; parent becomes dims. */
@@ -70,7 +73,7 @@ tsr_status tsr_graph_dimensions(const tsr_graph *graph, uint32_t **dims, int64_t
 
   for (uint32_t slot = 0; slot < slots; slot++) parent[slot] = slot;
   for (size_t i = 0; i < graph->node_count; i++) join_node(graph, &graph->nodes[i], parent);
-  for (uint32_t id = 1; id < graph->value_count; id++) join_assign(graph, id, parent);
+  for (uint32_t id = 1; id < graph->value_count; id++) join_alike(graph, id, parent);
   for (uint32_t slot = 0; slot < slots; slot++) parent[slot] = find_root(parent, slot);
   *count = number_roots(graph, parent, numbers, sizes);
   *dims = numbers;

@@ -94,8 +94,19 @@ static tsr_status pull_back(tsr_graph *graph, tsr_node node, mark *marks, tsr_er
   return TSR_OK;
 }
 
+/* The gradient of a parameter ends in the parameter's layout: it must be a value of its own, not one that was
+ * there before (it begins at value_count) or that is another parameter's as well. */
+static tsr_status own_gradient(tsr_graph *graph, tsr_value parameter, size_t value_count, tsr_value *gradient,
+                               tsr_error *error) {
+  uint32_t of = tsr_graph_at(graph, *gradient)->gradient_of.id;
+  bool is_new = gradient->id >= value_count;
+  if (tsr_graph_at(graph, parameter)->kind != TSR_PARAMETER || (is_new && of == parameter.id)) return TSR_OK;
+  if (!is_new || of) TSR_RETURN_IF_FAILED(tsr_graph_scale(graph, 1, *gradient, gradient, error));
+  return tsr_graph_mark_gradient(graph, *gradient, parameter, error);
+}
+
 static tsr_status finish_wanted(tsr_graph *graph, tsr_value y, const tsr_value *wrt, size_t count,
-                                mark *marks, tsr_error *error) {
+                                size_t value_count, mark *marks, tsr_error *error) {
   for (size_t i = 0; i < count; i++) {
     mark *wanted = &marks[wrt[i].id];
     if (!wanted->reached)
@@ -103,6 +114,7 @@ static tsr_status finish_wanted(tsr_graph *graph, tsr_value y, const tsr_value *
                       tsr_graph_describe(graph, y).text, i, tsr_graph_describe(graph, wrt[i]).text);
     TSR_RETURN_IF_FAILED(tsr_adjoint_finish(graph, wanted->adjoint, &wanted->adjoint.value, error));
     wanted->adjoint.factor = 1;
+    TSR_RETURN_IF_FAILED(own_gradient(graph, wrt[i], value_count, &wanted->adjoint.value, error));
   }
   return TSR_OK;
 }
@@ -114,14 +126,15 @@ tsr_status tsr_graph_gradients(tsr_graph *graph, tsr_value y, tsr_value dy, cons
   TSR_RETURN_IF_FAILED(check_arguments(graph, y, dy, wrt, count, error));
   mark *marks = tsr_calloc(value_count, sizeof *marks);
   if (!marks)
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the gradients of %zu values", value_count - 1);
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the gradients of %zu values",
+                    value_count - 1);
 
   mark_needed(graph, wrt, count, marks);
   marks[y.id].reached = marks[y.id].needed;
   marks[y.id].adjoint = (tsr_adjoint){dy, 1};
   for (size_t i = node_count; i-- > 0;)
     if (marks[graph->nodes[i].output.id].reached) TSR_TRY(pull_back(graph, graph->nodes[i], marks, error));
-  TSR_TRY(finish_wanted(graph, y, wrt, count, marks, error));
+  TSR_TRY(finish_wanted(graph, y, wrt, count, value_count, marks, error));
   for (size_t i = 0; i < count; i++) out[i] = marks[wrt[i].id].adjoint.value;
 done:
   if (status != TSR_OK) tsr_graph_truncate(graph, value_count, node_count);

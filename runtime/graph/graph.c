@@ -64,8 +64,7 @@ tsr_status tsr_graph_add_value(tsr_graph *graph, const tsr_graph_value *value, t
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "the graph has %zu values, the most there can be",
                     graph->value_count - 1);
   if (!TSR_GROW(graph->values, graph->value_count, graph->value_capacity))
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for value %zu of a graph",
-                    graph->value_count);
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for value %zu of a graph", graph->value_count);
   out->id = (uint32_t)graph->value_count;
   graph->values[graph->value_count++] = *value;
   return TSR_OK;

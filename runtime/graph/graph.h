@@ -166,9 +166,8 @@ tsr_status tsr_graph_check_size(tsr_dtype dtype, const tsr_shape *shape, tsr_err
 /* The common end of the leaves. */
 tsr_status tsr_graph_leaf(tsr_graph *graph, tsr_value_kind kind, const char *name, tsr_dtype dtype,
                           const tsr_shape *shape, tsr_value *out, tsr_error *error);
-/* As tsr_graph_pin, reading at most parts_max + 1 offsets. */
-tsr_status tsr_graph_pin_parts(tsr_graph *graph, tsr_value value, const tsr_layout *layout, size_t parts_max,
-                               tsr_error *error);
+/* value, an intermediate that is nobody's gradient yet, is the gradient of a parameter of the same shape. */
+tsr_status tsr_graph_mark_gradient(tsr_graph *graph, tsr_value value, tsr_value parameter, tsr_error *error);
 
 /* Adds a value as it is, without checks; takes what `value` points to, unless it fails. */
 tsr_status tsr_graph_add_value(tsr_graph *graph, const tsr_graph_value *value, tsr_value *out,
@@ -187,8 +186,8 @@ void tsr_matmul_extents(const tsr_node *node, const tsr_shape *inputs, int64_t *
 tsr_status tsr_graph_append(tsr_graph *graph, tsr_node *node, tsr_value *out, tsr_error *error);
 
 /* dims[value id * TSR_AXES_MAX + axis]: the dimension (0 .. *count - 1) that each axis of each value belongs
- * to, by the links of all nodes and of assigns (UINT32_MAX where a value has no such axis); (*extents)[dim]
- * its extent. Both given: release with free. */
+ * to, by the links of all nodes, of assigns and of gradients (UINT32_MAX where a value has no such axis);
+ * (*extents)[dim] its extent. Both given: release with free. */
 tsr_status tsr_graph_dimensions(const tsr_graph *graph, uint32_t **dims, int64_t **extents, size_t *count,
                                 tsr_error *error);
 

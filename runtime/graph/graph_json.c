@@ -46,6 +46,7 @@ static json_t *value_to_json(const tsr_graph_value *value, bool *failed) {
   if (value->output) put(object, "output", json_string(value->output), failed);
   if (value->pinned) put(object, "pin", pin_to_json(value, failed), failed);
   if (value->assigned.id) put(object, "assigned", json_integer(value->assigned.id), failed);
+  if (value->gradient_of.id) put(object, "gradient_of", json_integer(value->gradient_of.id), failed);
   return object;
 }
 
@@ -257,32 +258,44 @@ static tsr_status read_pin(tsr_graph *graph, tsr_value value, const json_t *obje
     TSR_RETURN_IF_FAILED(tsr_json_integer(pin, place, "axis", 0, TSR_AXES_MAX, &axis, error));
     if (json_object_get(pin, "offsets"))
       TSR_RETURN_IF_FAILED(read_numbers(pin, place, "offsets", 0, INT64_MAX, &offsets, &count, error));
-    layout = tsr_layout_shard((int)axis, offsets);
+    layout = tsr_layout_shard((int)axis, offsets ? (int)count - 1 : 0, offsets);
   }
   tsr_status status = TSR_OK;
   if (count < 2)
     status =
         tsr_fail(error, TSR_ERROR_FORMAT, "%s.offsets: %zu numbers, at least 2 are needed", place, count);
   else
-    status = blame_document(tsr_graph_pin_parts(graph, value, &layout, count - 1, error), place, error);
+    status = blame_document(tsr_graph_pin(graph, value, &layout, error), place, error);
   free(offsets);
   return status;
+}
+
+/* A member that is a value's id; absent = no value. */
+static tsr_status read_id(const tsr_graph *graph, const json_t *object, const char *place, const char *key,
+                          tsr_value *out, tsr_error *error) {
+  int64_t id = 0;
+  if (json_object_get(object, key))
+    TSR_RETURN_IF_FAILED(
+        tsr_json_integer(object, place, key, 1, (int64_t)graph->value_count - 1, &id, error));
+  out->id = (uint32_t)id;
+  return TSR_OK;
 }
 
 static tsr_status read_marks(tsr_graph *graph, tsr_value value, const json_t *object, const char *place,
                              tsr_error *error) {
   char name[NAME_BYTES];
-  int64_t assigned;
+  tsr_value becomes, parameter;
   if (json_object_get(object, "output")) {
     TSR_RETURN_IF_FAILED(tsr_json_text(object, place, "output", name, sizeof name, error));
     TSR_RETURN_IF_FAILED(blame_document(tsr_graph_output(graph, name, value, error), place, error));
   }
   if (json_object_get(object, "pin")) TSR_RETURN_IF_FAILED(read_pin(graph, value, object, place, error));
-  if (!json_object_get(object, "assigned")) return TSR_OK;
-  TSR_RETURN_IF_FAILED(
-      tsr_json_integer(object, place, "assigned", 1, (int64_t)graph->value_count - 1, &assigned, error));
-  tsr_value becomes = {(uint32_t)assigned};
-  return blame_document(tsr_graph_assign(graph, value, becomes, error), place, error);
+  TSR_RETURN_IF_FAILED(read_id(graph, object, place, "assigned", &becomes, error));
+  TSR_RETURN_IF_FAILED(read_id(graph, object, place, "gradient_of", &parameter, error));
+  if (becomes.id)
+    TSR_RETURN_IF_FAILED(blame_document(tsr_graph_assign(graph, value, becomes, error), place, error));
+  if (!parameter.id) return TSR_OK;
+  return blame_document(tsr_graph_mark_gradient(graph, value, parameter, error), place, error);
 }
 
 tsr_status tsr_graph_from_json(tsr_context *context, const json_t *json, tsr_graph **out, tsr_error *error) {

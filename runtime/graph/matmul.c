@@ -5,7 +5,7 @@
 #include <math.h>
 
 void tsr_matmul_options_init(tsr_matmul_options *options) {
-  *options = (tsr_matmul_options){.struct_size = sizeof *options, .alpha = 1};
+  *options = (tsr_matmul_options){.struct_size = sizeof *options};
 }
 
 tsr_status tsr_graph_matmul(tsr_graph *graph, tsr_value a, tsr_value b, const tsr_matmul_options *options,
@@ -18,7 +18,7 @@ tsr_status tsr_graph_matmul(tsr_graph *graph, tsr_value a, tsr_value b, const ts
   tsr_node node = {.op = TSR_OPERATOR_MATMUL,
                    .input_count = adds ? 3 : 2,
                    .inputs = {a, b, adds ? options->c : TSR_NO_VALUE},
-                   .alpha = options->alpha,
+                   .alpha = options->alpha == 0 ? 1 : options->alpha,
                    .beta = options->beta,
                    .transpose_a = options->transpose_a,
                    .transpose_b = options->transpose_b};

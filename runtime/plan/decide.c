@@ -334,7 +334,7 @@ static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
   snprintf(plan->reason, sizeof plan->reason,
            "%s needed (%s) on %d device%s, %s there (%s usable beside a reserve of %.0f %%)%s; %s",
            tsr_format_bytes(b, (double)need), lines, n, n > 1 ? "s" : "", tsr_format_bytes(c, (double)there),
-           tsr_format_bytes(d, (double)usable), 100 * plan->options.reserve_fraction, where, would);
+           tsr_format_bytes(d, (double)usable), 100 * tsr_plan_reserve_fraction(plan), where, would);
   return TSR_OK;
 }
 

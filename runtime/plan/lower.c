@@ -7,6 +7,8 @@
 #include "plan/cost.h"
 #include "plan/plan.h"
 
+static const double DEFAULT_RESERVE = 0.05, GPU_RESERVE_BYTES = 268435456;
+
 void tsr_plan_clear_lowered(tsr_plan *plan) {
   for (int i = 0; i < plan->storage_count; i++) free(plan->storages[i].bytes);
   plan->storage_count = plan->buffer_count = plan->step_count = 0;
@@ -244,12 +246,16 @@ static void share_work(tsr_plan *plan) {
     if (total > 0) plan->members[i].share /= total;
 }
 
+double tsr_plan_reserve_fraction(const tsr_plan *plan) {
+  double fraction = plan->options.reserve_fraction;
+  return fraction < 0 ? 0 : fraction == 0 ? DEFAULT_RESERVE : fraction;
+}
+
 static void reset_members(tsr_plan *plan) {
   for (int i = 0; i < plan->cluster->member_count; i++) {
     const tsr_cluster_member *member = &plan->cluster->members[i];
-    double reserve = plan->options.reserve_fraction * (double)member->memory_bytes;
-    if (member->kind == TSR_DEVICE_GPU && plan->options.reserve_fraction > 0 && reserve < 268435456.0)
-      reserve = 268435456.0;
+    double fraction = tsr_plan_reserve_fraction(plan), reserve = fraction * (double)member->memory_bytes;
+    if (member->kind == TSR_DEVICE_GPU && fraction > 0 && reserve < GPU_RESERVE_BYTES) reserve = GPU_RESERVE_BYTES;
     plan->members[i] = (tsr_plan_member){
         .device = member->name, .memory_bytes = member->memory_bytes, .reserve_bytes = (uint64_t)reserve};
   }

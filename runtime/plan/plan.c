@@ -15,7 +15,7 @@ const char *tsr_memory_line_name(tsr_memory_line line) {
 }
 
 void tsr_plan_options_init(tsr_plan_options *options) {
-  *options = *TSR_PLAN_OPTIONS(.keep_all = false);
+  *options = (tsr_plan_options){.struct_size = sizeof *options};
 }
 
 void tsr_plan_release(tsr_plan *plan) {
@@ -63,11 +63,11 @@ done:
 
 static tsr_status check_options(const tsr_plan_options *options, tsr_error *error) {
   TSR_CHECK_OPTIONS_SIZE(options, tsr_plan_options);
-  if (!(options->reserve_fraction >= 0 && options->reserve_fraction < 1))
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "reserve_fraction %g is not in [0, 1)",
+  if (!(options->reserve_fraction < 1))
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "reserve_fraction %g: expected less than 1",
                     options->reserve_fraction);
   if (options->replicate > TSR_REPLICATE_AUTO)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "replicate %d: expected NEVER, SMALL or AUTO",
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "replicate %d: expected SMALL, NEVER or AUTO",
                     (int)options->replicate);
   return TSR_OK;
 }
@@ -130,7 +130,8 @@ tsr_status tsr_plan_layout(const tsr_plan *plan, tsr_value value, tsr_layout *ou
   tsr_place place = tsr_plan_final_place(plan, value);
   if (place >= 0) {
     size_t dim = plan->dims[value.id * TSR_AXES_MAX + (size_t)place];
-    *out = tsr_layout_shard(place, plan->decision.offsets + dim * (size_t)(plan->decision.active_count + 1));
+    int parts = plan->decision.active_count;
+    *out = tsr_layout_shard(place, parts, plan->decision.offsets + dim * (size_t)(parts + 1));
   } else {
     *out = place == TSR_PLACE_REPLICATE ? tsr_layout_replicate()
                                         : tsr_layout_partial(place == TSR_PLACE_MAX ? TSR_MAX : TSR_SUM);

@@ -134,6 +134,9 @@ void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *co
 size_t tsr_plan_convert_host_bytes(const tsr_plan *plan, const tsr_step *step, int active_index,
                                    size_t *scratch_bytes);
 
+/* The part of each device's memory that is kept free. */
+double tsr_plan_reserve_fraction(const tsr_plan *plan);
+
 void tsr_decision_finish(tsr_decision *decision);
 
 /* Makes the decision and lowers it. If nothing fits: TSR_OK, feasible = false, the reason, and the decision that needs

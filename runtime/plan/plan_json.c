@@ -12,7 +12,7 @@
 #include <tessera/version.h>
 
 static const char schema[] = "tessera.plan/1";
-static const char *const replicate_names[] = {"never", "small", "auto"};
+static const char *const replicate_names[] = {"small", "never", "auto"};
 
 const char *tsr_replicate_name(tsr_replicate replicate) {
   return replicate_names[replicate];
@@ -134,7 +134,7 @@ static tsr_status options_from_json(const json_t *document, tsr_plan_options *op
   TSR_RETURN_IF_FAILED(tsr_json_object(document, "plan", "options", &json, error));
   TSR_RETURN_IF_FAILED(tsr_json_text(json, "plan.options", "replicate", name, sizeof name, error));
   TSR_RETURN_IF_FAILED(
-      tsr_json_real(json, "plan.options", "reserve_fraction", 0, &options->reserve_fraction, error));
+      tsr_json_real(json, "plan.options", "reserve_fraction", -1, &options->reserve_fraction, error));
   TSR_RETURN_IF_FAILED(tsr_json_bool(json, "plan.options", "keep_all", &options->keep_all, error));
   for (int i = 0; i < 3; i++)
     if (!strcmp(name, replicate_names[i])) {

@@ -1,5 +1,7 @@
 /* The cluster as it is: every member describes and measures itself, all at once, and then the links between them. */
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -9,7 +11,7 @@
 enum { LINK_ELEMENTS = 1 << 18, LINK_REPETITIONS = 5 };
 
 void tsr_measure_options_init(tsr_measure_options *options) {
-  *options = *TSR_MEASURE_OPTIONS(.estimate_only = false);
+  *options = (tsr_measure_options){.struct_size = sizeof *options};
 }
 
 /* Least seconds of an all-gather of `count` floats from each member. */
@@ -66,6 +68,89 @@ static tsr_status measure_links(tsr_group *group, tsr_cluster *cluster, tsr_erro
   return TSR_OK;
 }
 
+/* --- smoothing ------------------------------------------------------------------------------------------------- */
+
+/* Members with the same device and driver that differ by less are taken to be equally fast. */
+static const double NOISE = 1.35;
+
+static bool same_device(const tsr_cluster_member *a, const tsr_cluster_member *b) {
+  return !strcmp(a->name, b->name) && !strcmp(a->driver, b->driver) && !memcmp(a->gemm, b->gemm, sizeof a->gemm);
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Every measured figure of a member, in one order, the bandwidth last; returns their number. */
+enum { FIGURES_MAX = TSR_CLUSTER_DTYPES * TSR_GEMM_FORMS * TSR_GEMM_POINTS_MAX + 2 };
+static int figures_of(tsr_cluster_member *member, double **figures) {
+  int count = 0;
+  for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+    for (int form = 0; form < TSR_GEMM_FORMS; form++)
+      for (int i = 0; i < member->curves[dtype][form].count; i++)
+        figures[count++] = &member->curves[dtype][form].points[i].seconds;
+  figures[count++] = &member->launch_seconds;
+  figures[count++] = &member->memory_bandwidth;
+  return count;
+}
+
+/* Whether two members measured the same points: near the border between two grids they may not have. */
+static bool same_points(const tsr_cluster_member *a, const tsr_cluster_member *b) {
+  for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+    for (int form = 0; form < TSR_GEMM_FORMS; form++) {
+      const tsr_gemm_curve *x = &a->curves[dtype][form], *y = &b->curves[dtype][form];
+      if (x->count != y->count) return false;
+      for (int i = 0; i < x->count; i++)
+        if (x->points[i].m != y->points[i].m || x->points[i].side != y->points[i].side) return false;
+    }
+  return true;
+}
+
+/* The median of each figure over the members like `model`. */
+static void medians_like(tsr_cluster *cluster, const tsr_cluster_member *model, double *scratch, double *medians,
+                         int figures) {
+  for (int f = 0; f < figures; f++) {
+    int count = 0;
+    for (int i = 0; i < cluster->member_count; i++) {
+      double *own[FIGURES_MAX];
+      if (!same_device(&cluster->members[i], model) || !same_points(&cluster->members[i], model)) continue;
+      figures_of(&cluster->members[i], own);
+      scratch[count++] = *own[f];
+    }
+    qsort(scratch, (size_t)count, sizeof *scratch, ascending);
+    medians[f] = scratch[count / 2];
+  }
+}
+
+/* Of the same device, one curve: its shape is the median of what was measured. A member keeps its own speed only if that
+ * differs by more than noise (a core of its own, a quota). */
+static tsr_status smooth(tsr_cluster *cluster, tsr_error *error) {
+  size_t members = (size_t)cluster->member_count;
+  double *scratch = tsr_calloc(members, sizeof *scratch), medians[FIGURES_MAX];
+  tsr_cluster_member *smoothed = tsr_calloc(members, sizeof *smoothed);
+  if (!scratch || !smoothed) {
+    free(scratch);
+    free(smoothed);
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the figures of %zu members", members);
+  }
+  for (size_t i = 0; i < members; i++) {
+    double *own[FIGURES_MAX], ratio = 0;
+    smoothed[i] = cluster->members[i];
+    int count = figures_of(&smoothed[i], own);
+    medians_like(cluster, &cluster->members[i], scratch, medians, count);
+    for (int f = 0; f < count - 2; f++) ratio += log(*own[f] / medians[f]) / (count - 2);
+    ratio = exp(ratio);
+    bool noise = ratio < NOISE && ratio > 1 / NOISE;
+    for (int f = 0; f < count; f++)
+      *own[f] = noise ? medians[f] : f == count - 1 ? medians[f] / ratio : medians[f] * ratio;
+  }
+  memcpy(cluster->members, smoothed, members * sizeof *smoothed);
+  free(scratch);
+  free(smoothed);
+  return TSR_OK;
+}
+
 /* Everybody's figures to everybody; the links as member 0 saw them. */
 static tsr_status exchange(tsr_group *group, const tsr_cluster_member *own, tsr_cluster *cluster, tsr_error *error) {
   double links[2] = {cluster->link_latency, cluster->link_bandwidth};
@@ -73,7 +158,7 @@ static tsr_status exchange(tsr_group *group, const tsr_cluster_member *own, tsr_
   TSR_RETURN_IF_FAILED(tsr_group_broadcast(group, 0, links, sizeof links, error));
   cluster->link_latency = links[0];
   cluster->link_bandwidth = links[1];
-  return TSR_OK;
+  return smooth(cluster, error);
 }
 
 tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, size_t count,

@@ -107,8 +107,7 @@ void case_member_fill(case_member *member, const collective_case *test) {
   memset(member->out, 0x5a, (size_t)member->out_bytes);
   if (options->kind == TSR_BROADCAST && member->index != options->root) return;
   int64_t count = in_count(options, member->index);
-  for (int64_t k = 0; k < count; k++)
-    store(test, member->in, k, value_of(test, member->index, k));
+  for (int64_t k = 0; k < count; k++) store(test, member->in, k, value_of(test, member->index, k));
 }
 
 static bool in_place(const collective_case *test) {

@@ -263,7 +263,7 @@ static void wrong_groups_are_refused(void **state) {
   assert_int_equal(tsr_group_create_sim(context, 4097, NULL, &group, &error), TSR_ERROR_INVALID_ARGUMENT);
   assert_int_equal(tsr_group_create_sim(context, 2, &bad, &group, &error), TSR_ERROR_INVALID_ARGUMENT);
   tsr_group_options_init(&bad);
-  bad.deadline_seconds = 0;
+  bad.deadline_seconds = -1;
   assert_int_equal(tsr_group_create_sim(context, 2, &bad, &group, &error), TSR_ERROR_INVALID_ARGUMENT);
   bad.deadline_seconds = NAN;
   assert_int_equal(tsr_group_create_sim(context, 2, &bad, &group, &error), TSR_ERROR_INVALID_ARGUMENT);

@@ -117,6 +117,17 @@ static inline tsr_device *open_device(fixture *f, const char *selector, const ts
   return device;
 }
 
+/* An error of one line that names `part`. */
+static inline void expect_open_failure(fixture *f, const char *selector, const tsr_device_options *options,
+                                       tsr_status wanted, const char *part) {
+  tsr_error error = {0};
+  tsr_device *device = NULL;
+  assert_int_equal(tsr_device_open(f->context, selector, options, &device, &error), wanted);
+  assert_null(device);
+  if (!strstr(error.message, part)) fail_msg("\"%s\" is not in \"%s\"", part, error.message);
+  assert_null(strchr(error.message, '\n'));
+}
+
 /* Fails the test with the error's message. */
 static inline void assert_ok(tsr_status status, const tsr_error *error) {
   if (status != TSR_OK) print_message("%s\n%s\n", error->message, error->build_log);

@@ -263,19 +263,13 @@ static bool has_dtype(tsr_dtype dtype) {
   return device->gemm[dtype].family != TSR_GEMM_NONE;
 }
 
-/* Every kind and activation, row-major, and in panels for f32. */
+/* Every kind and activation. */
 static void map_kinds(void **state) {
   (void)state;
   for (tsr_dtype dtype = TSR_F32; dtype <= TSR_F64; dtype++)
     for (int kind = TSR_MAP_ADD; has_dtype(dtype) && kind <= TSR_MAP_BIAS_UNARY; kind++)
       for (int unary = 0; unary < (kind < TSR_MAP_UNARY ? 1 : TSR_UNARY_COUNT); unary++)
-        for (int panel = 0; panel <= (dtype == TSR_F32 ? PANEL : 0); panel += PANEL)
-          run_map_sizes((map_case){.kind = (tsr_map_kind)kind,
-                                   .unary = (tsr_unary)unary,
-                                   .dtype = dtype,
-                                   .a_panel = panel,
-                                   .b_panel = panel,
-                                   .out_panel = panel});
+        run_map_sizes((map_case){.kind = (tsr_map_kind)kind, .unary = (tsr_unary)unary, .dtype = dtype});
 }
 
 /* Mixed forms, a panel width that no vector divides, and every broadcast. */

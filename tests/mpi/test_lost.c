@@ -36,8 +36,6 @@ int main(int argc, char **argv) {
   tsr_context *context = NULL;
   tsr_group *group = NULL;
   tsr_error error, after;
-  /* mpiexec tells the survivors of a death by this signal, which would end them. */
-  signal(SIGUSR1, SIG_IGN);
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);

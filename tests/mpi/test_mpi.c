@@ -10,6 +10,7 @@
 
 #include <tessera/mpi.h>
 
+#include "base/memory.h"
 #include "collective_case.h"
 
 enum { RANKS_MAX = 64 };
@@ -239,6 +240,20 @@ static void all_compute_for_long(void) {
   tsr_group_destroy(&group);
 }
 
+/* One rank lacks memory: all hear of it. */
+static void memory_runs_out(void) {
+  bool created = false;
+  for (int after = 0; !created; after++) {
+    tsr_group *group = NULL;
+    tsr_memory_fail_after(rank == size - 1 ? after : -1);
+    tsr_status status = tsr_group_create_mpi(context, MPI_COMM_WORLD, NULL, &group, &error);
+    tsr_memory_fail_after(-1);
+    created = status == TSR_OK;
+    if (!created) CHECK(status == TSR_ERROR_OUT_OF_MEMORY);
+    tsr_group_destroy(&group);
+  }
+}
+
 static void another_launcher(void) {
   tsr_group *group = NULL;
   if (size > 1) return;
@@ -278,6 +293,7 @@ int main(int argc, char **argv) {
                                  other_sizes_are_an_error,
                                  one_leaves_early,
                                  all_compute_for_long,
+                                 memory_runs_out,
                                  another_launcher,
                                  wrong_arguments};
   int granted, all = 0;

@@ -7,14 +7,14 @@ children() { # PID: its children
   cat "/proc/$1/task/$1/children" 2>/dev/null
 }
 
-# The ranks below a process: mpiexec starts a proxy, which starts them.
+# The last processes below one: mpiexec starts a proxy, that a guard of each rank, that the rank.
 ranks_below() {
   local child
   for child in $(children "$1"); do
-    if tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -q '^PMI_RANK='; then
-      echo "$child"
-    else
+    if [ -n "$(children "$child")" ]; then
       ranks_below "$child"
+    elif tr '\0' '\n' <"/proc/$child/environ" 2>/dev/null | grep -q '^PMI_RANK='; then
+      echo "$child"
     fi
   done
 }
@@ -40,7 +40,10 @@ cat "$work/err"
 [ $elapsed -le $((deadline + 7)) ] || fail "it took $elapsed s to end"
 grep -q '^tessera run: rank [0-9]*: ' "$work/err" || fail "no survivor says anything"
 holds 'd["error"]["status"] == "TSR_ERROR_RANK_LOST"'
+sleep 1
 for pid in $pids; do
-  [ ! -e "/proc/$pid" ] || fail "process $pid is still there"
+  # Ended, or ended and not yet looked at by its new parent.
+  grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null || [ ! -e "/proc/$pid" ] ||
+    fail "process $pid is still there"
 done
 finish

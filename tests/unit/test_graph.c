@@ -239,26 +239,26 @@ static void pins_are_checked(void **state) {
   const int64_t good[] = {0, 0, 4, 9, 9}, falls[] = {0, 5, 4, 9}, beyond[] = {0, 5, 10}, late[] = {1, 9};
   tsr_value x = input("x", 2, 2, 9), y;
   ok(tsr_graph_scale(graph, 2, x, &y, &error));
-  tsr_layout layout = tsr_layout_shard(1, good);
+  tsr_layout layout = tsr_layout_shard(1, 4, good);
   invalid(tsr_graph_pin(graph, y, &layout, &error), "mark it as an output first");
   ok(tsr_graph_output(graph, "y", y, &error));
   ok(tsr_graph_pin(graph, y, &layout, &error));
   ok(tsr_graph_pin(graph, x, &layout, &error));
   const tsr_graph_value *v = tsr_graph_at(graph, x);
-  assert_true(v->pinned && v->pin_parts == 3 && v->pin.on[0].offsets == v->pin_offsets &&
+  assert_true(v->pinned && v->pin_parts == 4 && v->pin.on[0].offsets == v->pin_offsets &&
               v->pin_offsets[2] == 4);
   layout = tsr_layout_replicate();
   ok(tsr_graph_pin(graph, x, &layout, &error)); /* the last one counts */
   assert_null(tsr_graph_at(graph, x)->pin_offsets);
   layout = tsr_layout_partial(TSR_SUM);
   invalid(tsr_graph_pin(graph, x, &layout, &error), "cannot be pinned to placement 2");
-  layout = tsr_layout_shard(2, NULL);
+  layout = tsr_layout_shard(2, 0, NULL);
   invalid(tsr_graph_pin(graph, x, &layout, &error), "cannot be split on axis 2: it has 2 axes");
   layout.mesh_axes = 2;
   invalid(tsr_graph_pin(graph, x, &layout, &error), "2 mesh axes, 1 is supported");
   const int64_t *bad[] = {falls, beyond, late};
   for (int i = 0; i < 3; i++) {
-    layout = tsr_layout_shard(1, bad[i]);
+    layout = tsr_layout_shard(1, i == 0 ? 3 : i == 1 ? 2 : 1, bad[i]);
     invalid(tsr_graph_pin(graph, x, &layout, &error), "must begin at 0, never fall, and end with 9");
   }
 }
@@ -350,8 +350,8 @@ static void unit_axes_and_strangers_are_apart(void **state) {
 /* A training step in which every operator and every mark occurs. */
 static void build_everything(void) {
   const int64_t offsets[] = {0, 3, 8};
-  tsr_layout split = tsr_layout_shard(1, offsets), replicated = tsr_layout_replicate(),
-             free_split = tsr_layout_shard(0, NULL);
+  tsr_layout split = tsr_layout_shard(1, 2, offsets), replicated = tsr_layout_replicate(),
+             free_split = tsr_layout_shard(0, 0, NULL);
   tsr_value x = input("x \"quoted\" \xc3\xa4", 2, 5, 8), target = input("target", 2, 5, 8), y, loss, w[2],
             dw[2], top;
   y = add_block(false, "", x);
@@ -439,6 +439,8 @@ static void faults_in_json_are_named(void **state) {
       {GRAPH(VALUE(",\"pin\":{\"axis\":1,\"offsets\":[0]}"), ""), "1 numbers, at least 2"},
       {GRAPH(VALUE(",\"assigned\":1"), ""), "values[0]: value 1 \"x\" [2, 3] is of kind input"},
       {GRAPH(VALUE(",\"assigned\":2"), ""), "values[0].assigned: 2 is not in [1, 1]"},
+      {GRAPH(VALUE(",\"gradient_of\":1"), ""),
+       "values[0]: value 1 \"x\" [2, 3] of kind input cannot be the gradient"},
       {GRAPH(RESULT("[2,3]"), ""), "nodes[0].op: missing"},
       {GRAPH(RESULT("[2,3]"), SCALE("")), "nodes[0].output: 2 is not in [1, 1]"},
       {GRAPH(VALUE("") "," RESULT("[2,4]"), SCALE("")),
@@ -589,7 +591,7 @@ static tsr_status try_everything(void) {
   int64_t *extents = NULL, offsets[] = {0, 4, 8};
   size_t count;
   json_t *json = NULL;
-  tsr_layout layout = tsr_layout_shard(1, offsets);
+  tsr_layout layout = tsr_layout_shard(1, 2, offsets);
   tsr_ffn_options options;
   tsr_ffn_options_init(&options);
   options.hidden = 3;

@@ -375,6 +375,29 @@ static void transposed_weight_keeps_its_form(void **state) {
   tsr_graph_destroy(&graph);
 }
 
+/* y = a + b with dy: both gradients are dy itself, but each parameter needs one in its own layout. */
+static void parameters_have_gradients_of_their_own(void **state) {
+  (void)state;
+  tsr_graph *graph = new_graph();
+  tsr_shape shape = tsr_shape_of(2, 3, 4);
+  tsr_value y, x, dy, wrt[4], out[4];
+  ok(tsr_graph_input(graph, "x", TSR_F64, &shape, &x, &error));
+  ok(tsr_graph_input(graph, "dy", TSR_F64, &shape, &dy, &error));
+  wrt[0] = wrt[2] = leaf(graph, "a", 2, 3, 4);
+  wrt[1] = leaf(graph, "b", 2, 3, 4);
+  wrt[3] = x;
+  ok(tsr_graph_add(graph, 1, wrt[0], 1, wrt[1], &y, &error));
+  ok(tsr_graph_add(graph, 1, y, 1, x, &y, &error));
+  ok(tsr_graph_gradients(graph, y, dy, wrt, 4, out, &error));
+  assert_true(out[3].id == dy.id && tsr_graph_at(graph, dy)->gradient_of.id == 0);
+  assert_true(out[2].id == out[0].id && out[1].id != out[0].id);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(tsr_graph_at(graph, out[i])->gradient_of.id, wrt[i].id);
+    assert_int_equal(producer(graph, out[i])->op, TSR_OPERATOR_SCALE);
+  }
+  tsr_graph_destroy(&graph);
+}
+
 static char *text_of(const tsr_graph *graph) {
   json_t *json = tsr_graph_to_json(graph);
   char *text = json_dumps(json, 0);
@@ -552,6 +575,7 @@ int main(void) {
       cmocka_unit_test(gradients_agree_with_differences),
       cmocka_unit_test(only_needed_nodes_are_added),
       cmocka_unit_test(transposed_weight_keeps_its_form),
+      cmocka_unit_test(parameters_have_gradients_of_their_own),
       cmocka_unit_test(order_is_fixed),
       cmocka_unit_test(what_has_no_gradient),
       cmocka_unit_test(bounds_hold_in_f32),

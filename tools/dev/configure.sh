@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# configure.sh FOLDER [MESON OPTIONS...]: a build folder with these options. One that was made with others, or
-# that an update has made unusable, is made anew; one that fits is left as it is.
+# configure.sh FOLDER [MESON OPTIONS...]: a build folder with these options. One that this script made with others,
+# or that an update has made unusable, is made anew; one that fits, or that somebody made by hand, is left as it is.
 set -eu
 
 folder=$1
@@ -10,7 +10,7 @@ stamp="$folder/tessera-options"
 wanted="$(pwd) | $* | ${CC:-cc} $(${CC:-cc} -dumpfullversion -dumpversion 2>/dev/null || true) | $(meson --version)"
 
 fits() {
-  [ -f "$folder/build.ninja" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]
+  [ -f "$folder/build.ninja" ] && { [ ! -f "$stamp" ] || [ "$(cat "$stamp")" = "$wanted" ]; }
 }
 
 if fits && meson setup --reconfigure "$folder" >"$folder/tessera-setup.log" 2>&1; then

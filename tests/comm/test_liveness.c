@@ -1,0 +1,98 @@
+/* tests/comm/test_liveness.c: who counts as lost, on made-up times; and the check of the launcher. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "comm/liveness.h"
+#include "comm/mpi_launcher.h"
+
+static const double deadline = 8; /* a sign each second, a look each 1/8 s */
+
+static tsr_liveness make(void) {
+  tsr_liveness liveness;
+  assert_int_equal(tsr_liveness_init(&liveness, 4, 1, 100, NULL), TSR_OK);
+  return liveness;
+}
+
+/* Calls every 0.25 s. */
+static void call_from_to(tsr_liveness *liveness, double from, double to) {
+  for (double now = from; now <= to; now += 0.25) tsr_liveness_call(liveness, now, deadline);
+}
+
+static void the_silent_one_is_lost(void **state) {
+  (void)state;
+  tsr_liveness liveness = make();
+  call_from_to(&liveness, 100, 106);
+  tsr_liveness_heard(&liveness, 0);
+  tsr_liveness_left(&liveness, 3);
+  call_from_to(&liveness, 106, 108);
+  assert_int_equal(tsr_liveness_lost(&liveness), -1);
+  call_from_to(&liveness, 108, 108.5);
+  assert_int_equal(tsr_liveness_lost(&liveness), 2);
+  assert_false(tsr_liveness_left_long_ago(&liveness, 3));
+  call_from_to(&liveness, 108.5, 115);
+  assert_int_equal(tsr_liveness_lost(&liveness), 2);
+  assert_true(tsr_liveness_left_long_ago(&liveness, 3));
+  tsr_liveness_heard(&liveness, 2);
+  assert_int_equal(tsr_liveness_lost(&liveness), 0);
+  tsr_liveness_finish(&liveness);
+}
+
+static void own_computing_blames_nobody(void **state) {
+  (void)state;
+  tsr_liveness liveness = make();
+  call_from_to(&liveness, 100, 104);
+  for (double now = 110; now < 1000; now += 10) tsr_liveness_call(&liveness, now, deadline);
+  assert_int_equal(tsr_liveness_lost(&liveness), -1);
+  call_from_to(&liveness, 1000, 1003.5);
+  assert_int_equal(tsr_liveness_lost(&liveness), -1);
+  call_from_to(&liveness, 1003.5, 1005);
+  assert_int_not_equal(tsr_liveness_lost(&liveness), -1);
+  tsr_liveness_finish(&liveness);
+}
+
+static void signs_and_looks_are_due(void **state) {
+  (void)state;
+  tsr_liveness liveness = make();
+  assert_int_equal(tsr_liveness_call(&liveness, 100, deadline), TSR_LIVENESS_SIGN);
+  assert_int_equal(tsr_liveness_call(&liveness, 100.0625, deadline), TSR_LIVENESS_NOTHING);
+  assert_int_equal(tsr_liveness_call(&liveness, 100.25, deadline), TSR_LIVENESS_LOOK);
+  assert_int_equal(tsr_liveness_call(&liveness, 101, deadline), TSR_LIVENESS_SIGN);
+  assert_int_equal(tsr_liveness_call(&liveness, 109, deadline), TSR_LIVENESS_SIGN);
+  tsr_liveness_finish(&liveness);
+}
+
+static void launchers(void **state) {
+  (void)state;
+  const char *variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE"};
+  tsr_error error;
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) unsetenv(variables[i]);
+  assert_int_equal(tsr_mpi_launcher_check(1, "MPICH Version: 4.0.2", &error), TSR_OK);
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+    setenv(variables[i], "1", 1);
+    assert_int_equal(tsr_mpi_launcher_check(1, "MPICH Version: 4.0.2", &error), TSR_OK);
+    setenv(variables[i], "4", 1);
+    assert_int_equal(tsr_mpi_launcher_check(4, "MPICH Version: 4.0.2", &error), TSR_OK);
+    assert_int_equal(tsr_mpi_launcher_check(1, "MPICH Version: 4.0.2\nmore", &error), TSR_ERROR_COMM);
+    assert_non_null(strstr(error.message, variables[i]));
+    assert_non_null(strstr(error.message, "mpiexec.mpich"));
+    assert_null(strchr(error.message, '\n'));
+    assert_int_equal(tsr_mpi_launcher_check(1, "Open MPI v4.1.4, package", &error), TSR_ERROR_COMM);
+    assert_non_null(strstr(error.message, "start it with Open MPI's mpiexec"));
+    unsetenv(variables[i]);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_silent_one_is_lost),
+      cmocka_unit_test(own_computing_blames_nobody),
+      cmocka_unit_test(signs_and_looks_are_due),
+      cmocka_unit_test(launchers),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
