@@ -44,7 +44,12 @@
  * Bytes of local memory: (ROW_BLOCK * (K_BLOCK + 16), + PANELS_PER_GROUP * K_BLOCK * PANEL if B is copied) * sizeof(REAL)
  *
  * Launch: 2 dimensions, local size (1,1), global size (x, y). Any x, y >= 1 are right: the panels of C are cut
- * into x nearly equal ranges, its tile rows into y. GLOBAL_SIZE_RULE
+ * into x nearly equal ranges, its tile rows into y; a group without work returns. For speed, on `cores` cores:
+ *
+ *     panels = ceil(n / PANEL)       tile_rows = ceil(m / TILE_M)
+ *     x = min(panels, round_up(ceil(panels / PANELS_PER_GROUP), cores))      round_up: to a multiple
+ *     y = x < cores ? min(tile_rows, ceil(cores / x)) : 1                    each of them at least 1
+ *
  * Limits: m, n, k >= 0. beta = 0: C is not read. alpha = 0 or k = 0: A and B are not read. C overlaps neither
  * A nor B. Sums are in REAL, and their order depends on k, K_BLOCK and PANEL alone. OpenCL 1.2. */
 
@@ -146,6 +151,16 @@ static void fetch_a(ulong j, ulong columns, ulong rows, ulong depth, global cons
     for (ulong line = lines * j / columns; line < lines * min(j + PANEL, columns) / columns; line++)
         for (ulong e = 0; e < length; e += LINE)
             FETCH(a + line * lda + e, 2);
+}
+#endif
+
+#if !B_COPIED && PREFETCH
+/* Fetches part `tile`, of `tiles`, of the next panel b[depth, PANEL] into L2. */
+static inline void fetch_b(ulong tile, ulong tiles, ulong depth, global const REAL *b)
+{
+    const ulong share = ceil_div(depth * PANEL, tiles);
+    for (ulong e = tile * share; e < (tile + 1) * share; e += LINE)
+        FETCH(b + e, 2);
 }
 #endif
 
@@ -291,7 +306,6 @@ void gemm_panel(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
 #if A_COPIED
                 copy_a(a_copy, rows, depth, a + a_offset + A_AT(row, p), lda);
 #endif
-                const ulong share = ceil_div(depth * PANEL, ceil_div(rows, TILE_M)); /* of the next panel, per tile */
                 for (ulong j = 0; j < columns; j += PANEL) {
 #if A_COPIED && PREFETCH
                     fetch_a(j, columns, min(last_row - row - rows, row_block), depth,
@@ -308,9 +322,8 @@ void gemm_panel(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
 #else
                         global const REAL *tile_a = a + a_offset + A_AT(row + i, p);
 #endif
-#if !B_COPIED
-                        for (ulong e = 0; e < share; e += LINE)
-                            FETCH(tile_b + ldb * PANEL + i / TILE_M * share + e, 2);
+#if !B_COPIED && PREFETCH
+                        fetch_b(i / TILE_M, ceil_div(rows, TILE_M), depth, tile_b + ldb * PANEL);
 #endif
                         const uint height = (uint)min(rows - i, (ulong)TILE_M);
                         const uint width = C_PANEL ? PANEL : (uint)min(columns - j, (ulong)PANEL);

@@ -18,7 +18,7 @@ headline() {
   printf '\n== %s\n' "$*"
 }
 
-# Shows a command as one would type it, then runs it.
+# Shows a command as one would type it, then runs it. What it prints is for people.
 show() {
   printf '$ tessera %s\n' "$*"
   "$tessera" "$@"
@@ -55,8 +55,10 @@ python3 tools/dev/compare.py output "$fixture/reference.safetensors" "$work/outp
 
 headline "5. Ten steps of SGD on that block, on one rank and on four"
 for ranks in 1 4; do
-  show run ffn 64 384 1536 $layer -n $ranks --device pocl --sgd 1.5 \
-    --target "$fixture/reference.safetensors:target" --steps 10 --json >"$work/sgd$ranks.json"
+  training="run ffn 64 384 1536 $layer -n $ranks --device pocl --sgd 1.5
+            --target $fixture/reference.safetensors:target --steps 10 --json"
+  echo "$ tessera" $training
+  "$tessera" $training >"$work/sgd$ranks.json"
 done
 python3 tools/dev/compare.py losses "$fixture/sgd.json" "$work/sgd1.json" "$work/sgd4.json"
 

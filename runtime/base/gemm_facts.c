@@ -22,6 +22,18 @@ tsr_gemm_family tsr_gemm_family_of(const char *name) {
   return (tsr_gemm_family)family;
 }
 
+static bool equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b) {
+  return a->family == b->family && a->tile_m == b->tile_m && a->tile_n == b->tile_n && a->panel == b->panel &&
+         a->k_block == b->k_block && a->panels_per_group == b->panels_per_group && a->row_block == b->row_block &&
+         a->prefetch == b->prefetch;
+}
+
+bool tsr_gemm_facts_equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b, int count) {
+  for (int i = 0; i < count; i++)
+    if (!equal(&a[i], &b[i])) return false;
+  return true;
+}
+
 size_t tsr_gemm_workspace_bytes(const tsr_gemm_facts *facts, tsr_dtype dtype, bool transpose_a,
                                 bool transpose_b, int64_t m, int64_t n, int64_t k) {
   (void)transpose_b, (void)n;

@@ -36,6 +36,9 @@ const char *tsr_gemm_family_name(tsr_gemm_family family);
 /* TSR_GEMM_FAMILY_COUNT if the name is unknown. */
 tsr_gemm_family tsr_gemm_family_of(const char *name);
 
+/* Whether two devices run the same kernels for `count` dtypes: plans for one then run on the other. */
+bool tsr_gemm_facts_equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b, int count);
+
 /* Bytes of workspace of one call. panel transposes op(A) = A^T first. */
 size_t tsr_gemm_workspace_bytes(const tsr_gemm_facts *facts, tsr_dtype dtype, bool transpose_a,
                                 bool transpose_b, int64_t m, int64_t n, int64_t k);

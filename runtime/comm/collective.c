@@ -290,10 +290,15 @@ static tsr_status progress_all(tsr_collective *const *collectives, size_t count,
 
 tsr_status tsr_collective_wait_all(tsr_group *group, tsr_collective *const *collectives, size_t count,
                                    tsr_error *error) {
+  tsr_status status = TSR_OK;
   for (;;) {
-    bool done;
-    TSR_RETURN_IF_FAILED(progress_all(collectives, count, &done, error));
-    if (done) return TSR_OK;
-    TSR_RETURN_IF_FAILED(tsr_group_wait_turn(group, error));
+    bool all_done;
+    TSR_TRY(progress_all(collectives, count, &all_done, error));
+    if (all_done) return TSR_OK;
+    TSR_TRY(tsr_group_wait_turn(group, error));
   }
+done:
+  for (size_t i = 0; i < count; i++)
+    if (collectives[i]->running) stop(collectives[i]);
+  return status;
 }

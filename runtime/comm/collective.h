@@ -37,7 +37,7 @@ tsr_status tsr_collective_start(tsr_collective *collective, const void *in, void
 tsr_status tsr_collective_test(tsr_collective *collective, bool *done, tsr_error *error);
 
 /* Tests collectives of this process's local members, in turn, until all have ended: for places that may wait.
- * RANK_LOST after the group's deadline. */
+ * RANK_LOST after the group's deadline. After a failure all of them have stopped. */
 tsr_status tsr_collective_wait_all(tsr_group *group, tsr_collective *const *collectives, size_t count,
                                    tsr_error *error);
 

@@ -121,6 +121,11 @@ tsr_status tsr_group_check(const tsr_group *group, tsr_error *error) {
 static tsr_status lose(tsr_group *group, int member, tsr_error *error) {
   group->broken = true;
   group->lost_member = member;
+  if (member == group->transport->failed_member) {
+    tsr_fail(error, TSR_ERROR_RANK_LOST, "rank %d failed and takes no part any more; its own message says why", member);
+    if (error) error->rank = member;
+    return TSR_ERROR_RANK_LOST;
+  }
   tsr_fail(
       error, TSR_ERROR_RANK_LOST,
       "rank %d gave no sign of life for %g s, the group's deadline: it ended, hangs or computed for longer; "
@@ -130,6 +135,13 @@ static tsr_status lose(tsr_group *group, int member, tsr_error *error) {
   tsr_log(group->context, TSR_LOG_ERROR, "comm", "rank %d was lost: no sign of life for %g s", member,
           group->deadline_seconds);
   return TSR_ERROR_RANK_LOST;
+}
+
+void tsr_group_abandon(tsr_group *group) {
+  if (group->broken) return;
+  group->broken = true;
+  group->lost_member = group->transport->local_members[0];
+  if (group->transport->ops->abandon) group->transport->ops->abandon(group->transport);
 }
 
 tsr_status tsr_group_beat(tsr_group *group, tsr_error *error) {

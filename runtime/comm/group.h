@@ -42,6 +42,9 @@ tsr_status tsr_group_beat(tsr_group *group, tsr_error *error);
 /* RANK_LOST if the group is broken: the first check of whatever wants to send. */
 tsr_status tsr_group_check(const tsr_group *group, tsr_error *error);
 
+/* This process failed where others may wait for it: nothing is sent any more, and they are told. */
+void tsr_group_abandon(tsr_group *group);
+
 double tsr_group_now(const tsr_group *group);
 /* Bytes sent by local member `member` (its index in the group) since the group began. */
 uint64_t tsr_group_bytes_sent(const tsr_group *group, int member);

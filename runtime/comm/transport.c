@@ -15,6 +15,7 @@ tsr_status tsr_transport_init(tsr_transport *transport, const tsr_transport_ops 
   transport->member_count = member_count;
   transport->local_count = local_count;
   transport->message_bytes_max = default_message_bytes_max;
+  transport->failed_member = -1;
   transport->local_members = tsr_calloc((size_t)local_count, sizeof *transport->local_members);
   transport->bytes_sent = tsr_calloc((size_t)local_count, sizeof *transport->bytes_sent);
   if (!transport->local_members || !transport->bytes_sent)

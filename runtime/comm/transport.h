@@ -49,6 +49,9 @@ typedef struct tsr_transport_ops {
   /* Signs of life: called by whoever waits, often. Lets pending work progress. *lost = a member that has given
    * no sign for deadline seconds although this process called regularly, or -1. */
   tsr_status (*beat)(tsr_transport *transport, double deadline_seconds, int *lost, tsr_error *error);
+  /* Called once, when this process has failed and will send nothing more: tells the others; *lost of their beat then
+   * names it, and so does failed_member. NULL = all members live in this process. */
+  void (*abandon)(tsr_transport *transport);
   /* Seconds since some fixed moment: of this process's clock, or virtual. */
   double (*now)(tsr_transport *transport);
 } tsr_transport_ops;
@@ -59,6 +62,7 @@ struct tsr_transport {
   int member_count;
   int local_count;
   int *local_members;         /* indices in the group, ascending */
+  int failed_member;     /* one that said so (abandon); -1 = none */
   uint64_t *bytes_sent;       /* by local member; counted by the transport */
   int64_t message_bytes_max;  /* a longer message travels in pieces; tests make it small */
 };

@@ -1,7 +1,7 @@
 /* comm/transport_mpi.c: one member per rank of a communicator. The only file that includes <mpi.h>.
  *
  * Two copies of the caller's communicator: one for data, one for signs of life. A receive for the next sign
- * of every peer is always posted. A sign is one byte: BEAT, or FAREWELL, the last one of a member that
+ * of every peer is always posted. A sign is one byte: BEAT, FAILURE, or FAREWELL, the last one of a member that
  * destroys its group. Destroying waits for everyone's farewell, so that no message is left for a communicator
  * that is gone; the farewell also completes the peer's posted receive.
  *
@@ -22,7 +22,7 @@
 #include "comm/mpi_launcher.h"
 
 enum state { IDLE, SENDING, RECEIVING };
-enum sign { BEAT = 'b', FAREWELL = 'f' };
+enum sign { BEAT = 'b', FAREWELL = 'f', FAILURE = 'x' };
 
 typedef struct peer {
   MPI_Request receive, send; /* of signs */
@@ -264,6 +264,7 @@ static void look(mpi_transport *mpi, int rank) {
     int done = 0;
     if (MPI_Test(&from->receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) return;
     tsr_liveness_heard(&mpi->liveness, rank);
+    if (from->received == FAILURE) mpi->base.failed_member = rank;
     if (from->received == FAREWELL)
       tsr_liveness_left(&mpi->liveness, rank);
     else
@@ -298,9 +299,20 @@ static tsr_status mpi_beat(tsr_transport *transport, double deadline_seconds, in
   MPI_Errhandler callers = set_handler_aside();
   exchange_signs(mpi, due == TSR_LIVENESS_SIGN);
   put_handler_back(callers);
-  *lost = tsr_liveness_lost(&mpi->liveness);
+  *lost = mpi->base.failed_member >= 0 ? mpi->base.failed_member : tsr_liveness_lost(&mpi->liveness);
   mpi->broken = *lost >= 0;
   return TSR_OK;
+}
+
+/* Says to all that this process failed, so that nobody waits for it. What cannot be said is silence, and found as such. */
+static void mpi_abandon(tsr_transport *transport) {
+  mpi_transport *mpi = (mpi_transport *)transport;
+  double until = tsr_clock_seconds() + 1;
+  MPI_Errhandler callers = set_handler_aside();
+  for (int rank = 0; rank < mpi->base.member_count; rank++)
+    while (rank != mpi->me && !give_sign(mpi, rank, FAILURE) && tsr_clock_seconds() < until) sched_yield();
+  put_handler_back(callers);
+  mpi->broken = true;
 }
 
 static double mpi_now(tsr_transport *transport) {
@@ -377,6 +389,7 @@ static const tsr_transport_ops mpi_ops = {
     .test = mpi_test,
     .cancel = mpi_cancel,
     .beat = mpi_beat,
+    .abandon = mpi_abandon,
     .now = mpi_now,
 };
 

@@ -218,7 +218,10 @@ tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *
   for (int i = 0; i < session->plan->step_count; i++) {
     const tsr_step *step = &session->plan->steps[i];
     TSR_TRY(before_step(&l, step, error));
-    TSR_TRY(tsr_session_agree(session, run_part(session, i, error), error));
+    if ((status = run_part(session, i, error)) != TSR_OK) {
+      tsr_session_fail(session, status);
+      goto done;
+    }
     TSR_TRY(after_step(&l, step, error));
   }
 done:

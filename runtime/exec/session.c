@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "plan/buffers.h"
+#include "profile/measure.h"
 
 tsr_status tsr_session_usable(const tsr_session *session, const char *call, tsr_error *error) {
   if (session->poisoned)
@@ -30,6 +31,19 @@ tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *er
   return status;
 }
 
+tsr_status tsr_session_fail(tsr_session *session, tsr_status status) {
+  session->poisoned = true;
+  tsr_group_abandon(session->group);
+  return status;
+}
+
+tsr_status tsr_local_blame(const tsr_local *local, tsr_status status, tsr_error *error) {
+  if (status == TSR_OK || !error || error->rank >= 0) return status;
+  error->rank = local->member;
+  if (!error->device[0]) snprintf(error->device, sizeof error->device, "%.*s", (int)sizeof error->device - 1, local->device->info.name);
+  return status;
+}
+
 tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value, tsr_tensor *out,
                               tsr_error *error) {
   return tsr_tensor_of(session->plan, local->stores, local->active_index, value,
@@ -37,20 +51,6 @@ tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local
 }
 
 /* --- creation ----------------------------------------------------------------------------------------------- */
-
-/* The plan was made for devices that want weights in a certain form; another form would compute nonsense. */
-static tsr_status check_device(const tsr_plan *plan, int member, const tsr_device *device, tsr_error *error) {
-  const tsr_cluster_member *planned = &plan->cluster->members[member];
-  for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
-    if (memcmp(&planned->gemm[dtype], &device->gemm[dtype], sizeof device->gemm[dtype]))
-      return tsr_fail(error, TSR_ERROR_MISMATCH,
-                      "rank %d: the plan is for %s with the %s GEMM (panels of %d), this device is %s with %s (panels "
-                      "of %d); plan again",
-                      member, planned->name, tsr_gemm_family_name(planned->gemm[dtype].family),
-                      planned->gemm[dtype].panel, device->info.name, tsr_gemm_family_name(device->gemm[dtype].family),
-                      device->gemm[dtype].panel);
-  return TSR_OK;
-}
 
 static tsr_status allocate_stores(tsr_local *local, const tsr_plan *plan, tsr_error *error) {
   uint64_t before = tsr_device_bytes_used(local->device);
@@ -60,8 +60,8 @@ static tsr_status allocate_stores(tsr_local *local, const tsr_plan *plan, tsr_er
     tsr_status status =
         tsr_store_init(&local->stores[i], plan, i, local->active_index, local->device, error);
     if (status != TSR_OK) {
-      tsr_error_wrap(error, "while allocating %llu bytes on rank %d",
-                     (unsigned long long)plan->members[local->member].bytes, local->member);
+      tsr_error_wrap(error, "while allocating the plan's %llu bytes",
+                     (unsigned long long)plan->members[local->member].bytes);
       return status;
     }
   }
@@ -81,8 +81,7 @@ static tsr_status allocate_host(tsr_local *local, const tsr_plan *plan, tsr_erro
   local->packing = tsr_malloc_pages(packing);
   local->converts = tsr_calloc((size_t)plan->step_count, sizeof *local->converts);
   if (!local->scratch || !local->packing || !local->converts)
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "rank %d: no host memory for collectives (%zu bytes)",
-                    local->member, scratch + packing);
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no host memory for collectives (%zu bytes)", scratch + packing);
   return TSR_OK;
 }
 
@@ -116,7 +115,7 @@ static tsr_status create_local(tsr_session *session, tsr_local *local, tsr_devic
     if (plan->decision.active[r] == local->member) local->active_index = r;
   local->report.bytes_planned = plan->members[local->member].bytes;
   if (local->active_index < 0) return TSR_OK;
-  TSR_RETURN_IF_FAILED(check_device(plan, local->member, device, error));
+  TSR_RETURN_IF_FAILED(tsr_member_match(&plan->cluster->members[local->member], device, local->member, error));
   TSR_RETURN_IF_FAILED(allocate_stores(local, plan, error));
   local->report.bytes_allocated = local->allocated_bytes;
   TSR_RETURN_IF_FAILED(allocate_host(local, plan, error));
@@ -309,8 +308,11 @@ tsr_status tsr_session_wait(tsr_session *session, tsr_error *error) {
     session->step_status = tsr_group_wait_turn(session->group, &session->step_error);
   }
   session->in_flight = false;
-  if (error && session->step_status != TSR_OK) *error = session->step_error;
-  tsr_status status = tsr_session_agree(session, session->step_status, error);
-  session->poisoned |= status != TSR_OK;
-  return status;
+  if (session->step_status == TSR_OK) {
+    tsr_status status = tsr_session_agree(session, TSR_OK, error);
+    session->poisoned |= status != TSR_OK;
+    return status;
+  }
+  if (error) *error = session->step_error;
+  return tsr_session_fail(session, session->step_status);
 }

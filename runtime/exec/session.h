@@ -38,9 +38,15 @@ struct tsr_session {
   tsr_error step_error;
   double started;        /* when the step in flight began */
   uint64_t step_count;
-  size_t time_capacity;
-  double *step_seconds;  /* [step]: this process's */
+  double last_seconds;    /* of the last step: this process's */
+  double *sample_seconds; /* of steps 0, stride, 2 stride, ...: this process's */
+  uint64_t sample_stride;
+  size_t sample_count;
 };
+
+/* Step times that are kept, an even number: when they are full, every second one is dropped, so that a step needs no
+ * memory however many there are. The same on all processes. */
+enum { TSR_SESSION_SAMPLES = 4096 };
 
 /* The local of a group's member; INVALID_ARGUMENT if it is not local. */
 tsr_status tsr_session_local(tsr_session *session, int member, tsr_local **out, tsr_error *error);
@@ -48,6 +54,11 @@ tsr_status tsr_session_local(tsr_session *session, int member, tsr_local **out, 
 tsr_status tsr_session_usable(const tsr_session *session, const char *call, tsr_error *error);
 /* Agrees on a phase's status; a lost rank poisons the session. */
 tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *error);
+/* Failed where others may wait in a collective that this process will never enter: an agreement would wait for them for
+ * ever, so they are told instead. Returns status. */
+tsr_status tsr_session_fail(tsr_session *session, tsr_status status);
+/* Returns status; a failure that names no rank yet is this member's, on its device. error may be NULL. */
+tsr_status tsr_local_blame(const tsr_local *local, tsr_status status, tsr_error *error);
 /* The tensor of a value in the layout in which it stands between steps. */
 tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value, tsr_tensor *out,
                               tsr_error *error);

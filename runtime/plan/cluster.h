@@ -32,6 +32,7 @@ typedef struct tsr_cluster_member {
   bool unified_memory;
   bool estimated; /* speeds were not measured */
   uint64_t memory_bytes, max_allocation_bytes;
+  uint64_t capped_bytes, host_bytes; /* while measuring: memory_bytes as the device said; what the whole host has */
   tsr_gemm_facts gemm[TSR_CLUSTER_DTYPES];
   tsr_gemm_curve curves[TSR_CLUSTER_DTYPES][TSR_GEMM_FORMS];
   double memory_bandwidth; /* bytes per second: read + written by an elementwise kernel */

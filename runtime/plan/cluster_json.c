@@ -11,9 +11,10 @@ static const char *const kind_names[] = {"cpu", "gpu", "other"};
 static const char *const form_names[TSR_GEMM_FORMS] = {"nn", "nt", "tn"};
 
 static json_t *facts_to_json(const tsr_gemm_facts *facts) {
-  return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i}", "family", tsr_gemm_family_name(facts->family), "tile_m",
-                   facts->tile_m, "tile_n", facts->tile_n, "panel", facts->panel, "k_block", facts->k_block,
-                   "panels_per_group", facts->panels_per_group);
+  return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "family", tsr_gemm_family_name(facts->family),
+                   "tile_m", facts->tile_m, "tile_n", facts->tile_n, "panel", facts->panel, "k_block", facts->k_block,
+                   "panels_per_group", facts->panels_per_group, "row_block", facts->row_block, "prefetch",
+                   (int)facts->prefetch);
 }
 
 static json_t *curve_to_json(const tsr_gemm_curve *curve) {
@@ -73,13 +74,14 @@ static tsr_status facts_from_json(const json_t *json, const char *path, tsr_gemm
                  {"tile_n", &facts->tile_n},
                  {"panel", &facts->panel},
                  {"k_block", &facts->k_block},
-                 {"panels_per_group", &facts->panels_per_group}};
+                 {"panels_per_group", &facts->panels_per_group},
+                 {"row_block", &facts->row_block}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     int64_t number;
     TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, numbers[i].key, 0, 1 << 20, &number, error));
     *numbers[i].out = (int)number;
   }
-  return TSR_OK;
+  return tsr_json_bool(json, path, "prefetch", &facts->prefetch, error);
 }
 
 /* A curve must be a full grid, both axes ascending: interpolation relies on it. */

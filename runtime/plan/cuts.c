@@ -9,9 +9,16 @@
 /* Times of so many shares are computed, the others lie on straight lines between them. */
 enum { SAMPLES = 32 };
 
+static bool same_curve(const tsr_gemm_curve *a, const tsr_gemm_curve *b) {
+  return a->count == b->count && !memcmp(a->points, b->points, (size_t)a->count * sizeof *a->points);
+}
+
 bool tsr_members_alike(const tsr_cluster_member *a, const tsr_cluster_member *b) {
-  return !memcmp(a->gemm, b->gemm, sizeof a->gemm) && !memcmp(a->curves, b->curves, sizeof a->curves) &&
-         a->memory_bandwidth == b->memory_bandwidth && a->launch_seconds == b->launch_seconds;
+  for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+    for (int form = 0; form < TSR_GEMM_FORMS; form++)
+      if (!same_curve(&a->curves[dtype][form], &b->curves[dtype][form])) return false;
+  return tsr_gemm_facts_equal(a->gemm, b->gemm, TSR_CLUSTER_DTYPES) && a->memory_bandwidth == b->memory_bandwidth &&
+         a->launch_seconds == b->launch_seconds;
 }
 
 double tsr_cuts_alone_seconds(const tsr_plan *plan, int member) {
@@ -65,6 +72,7 @@ static const int64_t *pinned_offsets(const tsr_plan *plan, size_t dim) {
 
 static void set_offsets(const tsr_plan *plan, size_t dim, int64_t grain, const int64_t *shares) {
   int64_t *offsets = offsets_of(plan, dim), grains = 0;
+  offsets[0] = 0;
   for (int r = 0; r < plan->decision.active_count; r++) {
     grains += shares[r];
     int64_t end = grains * grain;

@@ -153,6 +153,11 @@ static void drop(tsr_factors *factors, int variable) {
   factors->factor_count = kept;
 }
 
+static int64_t add_costs(int64_t a, int64_t b) {
+  int64_t sum = a + b;
+  return sum < TSR_COST_FORBIDDEN ? sum : TSR_COST_FORBIDDEN;
+}
+
 /* Minimises variable out of the sum of `met` tables, for every state of the others. */
 static void minimise(const tsr_factors *factors, int variable, int count, const int *others, const strides *met,
                      size_t met_count, int64_t *cost, int *best) {
@@ -165,14 +170,14 @@ static void minimise(const tsr_factors *factors, int variable, int count, const 
       for (size_t i = 0; i < met_count; i++) {
         size_t index = (size_t)state * met[i].of_variable;
         for (int j = 0; j < count; j++) index += (size_t)states[j] * met[i].of_others[j];
-        sum += met[i].cost[index];
+        sum = add_costs(sum, met[i].cost[index]);
       }
       if (sum < least) {
         least = sum;
         best[at] = state;
       }
     }
-    cost[at] = least < TSR_COST_FORBIDDEN ? least : TSR_COST_FORBIDDEN;
+    cost[at] = least;
     for (int j = count - 1; j >= 0 && ++states[j] == factors->domains[others[j]]; j--) states[j] = 0;
   }
 }
@@ -220,7 +225,7 @@ static bool fix(tsr_factors *factors, int variable) {
       for (size_t at = 0; at < size; at++)
         if (at / stride % (size_t)factors->domains[variable] == (size_t)state && f->cost[at] < minimum)
           minimum = f->cost[at];
-      sum += minimum;
+      sum = add_costs(sum, minimum);
     }
     if (sum < least) {
       least = sum;
@@ -257,7 +262,7 @@ bool tsr_factors_solve(tsr_factors *factors, size_t table_limit, int *states, in
     if (size > table_limit ? !fix(factors, variable) : !eliminate(factors, variable)) return false;
   }
   *cost = 0;
-  for (size_t i = 0; i < factors->factor_count; i++) *cost += factors->factors[i].cost[0];
+  for (size_t i = 0; i < factors->factor_count; i++) *cost = add_costs(*cost, factors->factors[i].cost[0]);
   for (size_t i = factors->elimination_count; i-- > 0;) {
     const elimination *record = &factors->eliminations[i];
     size_t index = 0;

@@ -51,46 +51,54 @@ static int64_t least_time(const tsr_shares_problem *problem, int64_t largest) {
   return low;
 }
 
-/* Fills to the brim of `time`, then takes the surplus from whoever is slowest. */
+/* What members take if none takes more than `level` of the most that it can. */
+static int64_t taken_at(const tsr_shares_problem *problem, const int64_t *most, int64_t level) {
+  int64_t sum = 0;
+  for (int r = 0; r < problem->member_count; r++) sum += most[r] < level ? most[r] : level;
+  return sum;
+}
+
+/* The most even shares within `time`: all at one level but for those who cannot take so much; what is left over goes
+ * to lower members. */
 static void fill(const tsr_shares_problem *problem, int64_t largest, int64_t time, int64_t *shares) {
-  int64_t surplus = -problem->grains;
-  for (int r = 0; r < problem->member_count; r++) {
+  for (int r = 0; r < problem->member_count; r++)
     shares[r] = most_within(problem->nanoseconds[r], limit_of(problem, r, largest), time);
-    surplus += shares[r];
+  int64_t low = 0, high = largest;
+  while (low < high) {
+    int64_t middle = low + (high - low + 1) / 2;
+    if (taken_at(problem, shares, middle) <= problem->grains)
+      low = middle;
+    else
+      high = middle - 1;
   }
-  for (; surplus > 0; surplus--) {
-    int slowest = -1;
-    for (int r = 0; r < problem->member_count; r++) {
-      if (!shares[r]) continue;
-      int64_t mine = problem->nanoseconds[r][shares[r]];
-      int64_t worst = slowest < 0 ? -1 : problem->nanoseconds[slowest][shares[slowest]];
-      if (mine > worst || (mine == worst && shares[r] >= shares[slowest])) slowest = r;
-    }
-    shares[slowest]--;
+  int64_t left = problem->grains - taken_at(problem, shares, low);
+  for (int r = 0; r < problem->member_count; r++) {
+    if (shares[r] <= low) continue;
+    shares[r] = low + (left > 0);
+    left -= left > 0;
   }
 }
 
 bool tsr_shares_solve(const tsr_shares_problem *problem, int64_t *shares, int64_t *nanoseconds) {
-  int64_t best_largest = problem->grains, best_time = least_time(problem, problem->grains);
-  if (best_time < 0) return false;
-  fill(problem, best_largest, best_time, shares);
+  int64_t largest = problem->grains, time = least_time(problem, largest), best = time;
+  if (time < 0) return false;
+  fill(problem, largest, time, shares);
   if (problem->collective) {
-    int64_t top = 0, best = INT64_MAX;
+    int64_t top = 0, even = (problem->grains + problem->member_count - 1) / problem->member_count;
+    best = INT64_MAX;
     for (int r = 0; r < problem->member_count; r++)
       if (shares[r] > top) top = shares[r];
-    int64_t even = (problem->grains + problem->member_count - 1) / problem->member_count;
     for (int64_t u = top; u >= even; u--) {
-      int64_t time = least_time(problem, u);
-      if (time < 0) break;
-      int64_t total = time + problem->collective(problem->user, u);
-      if (total >= best) continue;
+      int64_t own = least_time(problem, u);
+      if (own < 0 || own > best) break; /* a smaller u only takes longer */
+      int64_t total = own + problem->collective(problem->user, u);
+      if (total > best) continue;
       best = total;
-      best_largest = u;
-      best_time = time;
+      largest = u;
+      time = own;
     }
-    fill(problem, best_largest, best_time, shares);
-    best_time = best;
+    fill(problem, largest, time, shares);
   }
-  *nanoseconds = best_time;
+  *nanoseconds = best;
   return true;
 }

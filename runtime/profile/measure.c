@@ -34,7 +34,9 @@ void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member) {
   *member = (tsr_cluster_member){.kind = info->kind,
                                  .unified_memory = info->unified_memory,
                                  .memory_bytes = info->memory_bytes,
-                                 .max_allocation_bytes = info->max_allocation_bytes};
+                                 .max_allocation_bytes = info->max_allocation_bytes,
+                                 .capped_bytes = info->memory_bytes,
+                                 .host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE)};
   snprintf(member->name, sizeof member->name, "%s", info->name);
   snprintf(member->platform, sizeof member->platform, "%s", info->platform);
   snprintf(member->backend, sizeof member->backend, "%s", info->backend);
@@ -42,6 +44,24 @@ void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member) {
   if (gethostname(member->host, sizeof member->host - 1)) member->host[0] = 0;
   memcpy(member->gemm, device->gemm, sizeof member->gemm);
   tsr_cluster_estimate(member, info->compute_units);
+}
+
+tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device *device, int member, tsr_error *error) {
+  const tsr_device_info *info = &device->info;
+  if (strcmp(planned->name, info->name) || strcmp(planned->driver, info->driver))
+    return tsr_fail(error, TSR_ERROR_MISMATCH,
+                    "rank %d: the plan's device is %s (driver %s), this one is %s (driver %s); plan again", member,
+                    planned->name, planned->driver, info->name, info->driver);
+  if (!tsr_gemm_facts_equal(planned->gemm, device->gemm, TSR_CLUSTER_DTYPES))
+    return tsr_fail(error, TSR_ERROR_MISMATCH,
+                    "rank %d: the plan is for the %s GEMM with panels of %d, %s has %s with panels of %d here; plan again",
+                    member, tsr_gemm_family_name(planned->gemm[TSR_F32].family), planned->gemm[TSR_F32].panel,
+                    info->name, tsr_gemm_family_name(device->gemm[TSR_F32].family), device->gemm[TSR_F32].panel);
+  if (planned->memory_bytes > info->memory_bytes)
+    return tsr_fail(error, TSR_ERROR_MISMATCH,
+                    "rank %d: the plan counts on %llu bytes of memory, %s has %llu; plan again", member,
+                    (unsigned long long)planned->memory_bytes, info->name, (unsigned long long)info->memory_bytes);
+  return TSR_OK;
 }
 
 /* Three matrices and a workspace, large enough for the products of one grid. */
@@ -114,6 +134,8 @@ static tsr_gemm_call call_of(const bench *bench, tsr_gemm_form form, int64_t m, 
 static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, int64_t side, double *seconds,
                             tsr_error *error) {
   tsr_gemm_call call = call_of(bench, form, m, side);
+  TSR_RETURN_IF_FAILED(tsr_device_gemm(bench->device, &call, error)); /* some drivers compile for each new grid */
+  TSR_RETURN_IF_FAILED(tsr_device_finish(bench->device, error));
   double begun = now();
   int count = 0;
   do {
@@ -125,36 +147,40 @@ static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, i
   return TSR_OK;
 }
 
-/* Roughly how fast the device is, and so which grid suits it. */
-static tsr_status choose_grid(tsr_device *device, tsr_dtype dtype, int *grid, tsr_error *error) {
-  tsr_status status = TSR_OK;
-  const int64_t m = 32, side = 128;
-  bench small;
-  double seconds;
-  TSR_RETURN_IF_FAILED(bench_init(&small, device, dtype, m, side, error));
-  TSR_TRY(time_gemm(&small, TSR_GEMM_NN, m, side, &seconds, error)); /* compiles */
-  TSR_TRY(time_gemm(&small, TSR_GEMM_NN, m, side, &seconds, error));
-  *grid = 0;
-  for (int i = 0; i < GRIDS; i++)
-    if (2e-9 * (double)(m * side * side) / seconds >= grids[i].gflops_from) *grid = i;
-done:
-  bench_finish(&small);
-  return status;
+/* Products of this size and up to so many GFLOPS tell how fast a device is: small ones first, so that a slow one is not
+ * kept busy. */
+static const struct {
+  int64_t m, side;
+  double enough_below;
+} speed_tests[] = {{16, 64, 0.5}, {64, 256, 20}, {512, 1024, 2000}, {2048, 2048, 1e30}};
+
+tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops, tsr_error *error) {
+  for (size_t i = 0; i < sizeof speed_tests / sizeof *speed_tests; i++) {
+    int64_t m = speed_tests[i].m, side = speed_tests[i].side;
+    bench small;
+    double seconds;
+    TSR_RETURN_IF_FAILED(bench_init(&small, device, dtype, m, side, error));
+    tsr_status status = time_gemm(&small, TSR_GEMM_NN, m, side, &seconds, error);
+    bench_finish(&small);
+    TSR_RETURN_IF_FAILED(status);
+    *gflops = 2e-9 * (double)(m * side * side) / seconds;
+    if (*gflops < speed_tests[i].enough_below) break;
+  }
+  return TSR_OK;
 }
 
-static tsr_status measure_products(tsr_device *device, tsr_dtype dtype, tsr_cluster_member *member,
+static tsr_status measure_products(tsr_device *device, tsr_dtype dtype, double gflops, tsr_cluster_member *member,
                                    tsr_error *error) {
   tsr_status status = TSR_OK;
-  int grid;
+  int grid = 0;
   bench bench;
-  double dropped;
-  TSR_RETURN_IF_FAILED(choose_grid(device, dtype, &grid, error));
+  for (int i = 0; i < GRIDS; i++)
+    if (gflops >= grids[i].gflops_from) grid = i;
   const int64_t *rows = grids[grid].rows, *sides = grids[grid].sides;
   TSR_RETURN_IF_FAILED(bench_init(&bench, device, dtype, rows[GRID - 1], sides[GRID - 1], error));
   for (int form = 0; form < TSR_GEMM_FORMS; form++) {
     tsr_gemm_curve *curve = &member->curves[dtype][form];
     curve->count = 0;
-    TSR_TRY(time_gemm(&bench, (tsr_gemm_form)form, rows[0], sides[0], &dropped, error));
     for (int i = 0; i < GRID; i++)
       for (int j = 0; j < GRID; j++) {
         tsr_gemm_point *point = &curve->points[curve->count++];
@@ -202,10 +228,10 @@ done:
   return status;
 }
 
-tsr_status tsr_member_measure(tsr_device *device, tsr_cluster_member *member, tsr_error *error) {
+tsr_status tsr_member_measure(tsr_device *device, const double *gflops, tsr_cluster_member *member, tsr_error *error) {
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
     if (device->gemm[dtype].family != TSR_GEMM_NONE)
-      TSR_RETURN_IF_FAILED(measure_products(device, (tsr_dtype)dtype, member, error));
+      TSR_RETURN_IF_FAILED(measure_products(device, (tsr_dtype)dtype, gflops[dtype], member, error));
   TSR_RETURN_IF_FAILED(measure_memory(device, member, error));
   member->estimated = false;
   return TSR_OK;

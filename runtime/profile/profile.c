@@ -74,7 +74,7 @@ static tsr_status measure_links(tsr_group *group, tsr_cluster *cluster, tsr_erro
 static const double NOISE = 1.35;
 
 static bool same_device(const tsr_cluster_member *a, const tsr_cluster_member *b) {
-  return !strcmp(a->name, b->name) && !strcmp(a->driver, b->driver) && !memcmp(a->gemm, b->gemm, sizeof a->gemm);
+  return !strcmp(a->name, b->name) && !strcmp(a->driver, b->driver) && tsr_gemm_facts_equal(a->gemm, b->gemm, TSR_CLUSTER_DTYPES);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -151,6 +151,24 @@ static tsr_status smooth(tsr_cluster *cluster, tsr_error *error) {
   return TSR_OK;
 }
 
+/* CPU devices of one host share its memory: together they count on no more than there is. */
+static void share_host_memory(tsr_cluster *cluster) {
+  for (int i = 0; i < cluster->member_count; i++) {
+    tsr_cluster_member *member = &cluster->members[i];
+    uint64_t sharers = 0, sum = 0;
+    for (int j = 0; j < cluster->member_count; j++) {
+      const tsr_cluster_member *other = &cluster->members[j];
+      if (other->kind != TSR_DEVICE_CPU || strcmp(other->host, member->host)) continue;
+      sharers++;
+      sum += other->capped_bytes;
+    }
+    if (member->kind != TSR_DEVICE_CPU || sum <= member->host_bytes) continue;
+    uint64_t part = member->host_bytes / sharers;
+    if (member->memory_bytes > part) member->memory_bytes = part;
+    if (member->max_allocation_bytes > part) member->max_allocation_bytes = part;
+  }
+}
+
 /* Everybody's figures to everybody; the links as member 0 saw them. */
 static tsr_status exchange(tsr_group *group, const tsr_cluster_member *own, tsr_cluster *cluster, tsr_error *error) {
   double links[2] = {cluster->link_latency, cluster->link_bandwidth};
@@ -158,7 +176,38 @@ static tsr_status exchange(tsr_group *group, const tsr_cluster_member *own, tsr_
   TSR_RETURN_IF_FAILED(tsr_group_broadcast(group, 0, links, sizeof links, error));
   cluster->link_latency = links[0];
   cluster->link_bandwidth = links[1];
+  share_host_memory(cluster);
   return smooth(cluster, error);
+}
+
+/* Speeds first, so that equal devices measure the same products: the fastest of its kind decides for all. */
+static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, size_t count,
+                                  const tsr_cluster *cluster, tsr_cluster_member *own, tsr_error *error) {
+  typedef struct speeds {
+    double gflops[TSR_CLUSTER_DTYPES];
+  } speeds;
+  tsr_status status = TSR_OK;
+  size_t members = (size_t)cluster->member_count;
+  speeds *mine = tsr_calloc(count, sizeof *mine), *all = tsr_calloc(members, sizeof *all);
+  if (!mine || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to measure %zu devices", count);
+  for (size_t i = 0; i < count; i++)
+    for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES && status == TSR_OK; dtype++)
+      if (devices[i]->gemm[dtype].family != TSR_GEMM_NONE)
+        status = tsr_member_speed(devices[i], (tsr_dtype)dtype, &mine[i].gflops[dtype], error);
+  TSR_TRY(tsr_group_agree(group, status, error, error));
+  TSR_TRY(tsr_group_gather(group, mine, sizeof *mine, all, error));
+  for (size_t i = 0; i < count && status == TSR_OK; i++) {
+    for (size_t j = 0; j < members; j++)
+      for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+        if (same_device(&cluster->members[j], &own[i]) && all[j].gflops[dtype] > mine[i].gflops[dtype])
+          mine[i].gflops[dtype] = all[j].gflops[dtype];
+    status = tsr_member_measure(devices[i], mine[i].gflops, &own[i], error);
+  }
+  status = tsr_group_agree(group, status, error, error);
+done:
+  free(mine);
+  free(all);
+  return status;
 }
 
 tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, size_t count,
@@ -175,11 +224,9 @@ tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, siz
   if (status == TSR_OK)
     status = tsr_cluster_create(group->context, tsr_group_member_count(group), &cluster, error);
   TSR_TRY(tsr_group_agree(group, status, error, error)); /* from here on all measure at once */
-  for (size_t i = 0; i < count && status == TSR_OK; i++) {
-    tsr_member_describe(devices[i], &own[i]);
-    if (measure) status = tsr_member_measure(devices[i], &own[i], error);
-  }
-  TSR_TRY(tsr_group_agree(group, status, error, error));
+  for (size_t i = 0; i < count; i++) tsr_member_describe(devices[i], &own[i]);
+  TSR_TRY(tsr_group_gather(group, own, sizeof *own, cluster->members, error));
+  if (measure) TSR_TRY(measure_devices(group, devices, count, cluster, own, error));
   TSR_TRY(measure_links(group, cluster, error));
   TSR_TRY(exchange(group, own, cluster, error));
   *out = cluster;
@@ -190,23 +237,6 @@ done:
   return status;
 }
 
-static tsr_status match_member(const tsr_cluster_member *planned, const tsr_device *device, int member,
-                               tsr_error *error) {
-  const tsr_device_info *info = &device->info;
-  if (strcmp(planned->name, info->name) || strcmp(planned->driver, info->driver))
-    return tsr_fail(error, TSR_ERROR_MISMATCH,
-                    "rank %d: the plan's device is %s (driver %s), this one is %s (driver %s); plan again", member,
-                    planned->name, planned->driver, info->name, info->driver);
-  if (memcmp(planned->gemm, device->gemm, sizeof planned->gemm))
-    return tsr_fail(error, TSR_ERROR_MISMATCH, "rank %d: the plan was made for other GEMM kernels on %s; plan again",
-                    member, info->name);
-  if (planned->memory_bytes > info->memory_bytes)
-    return tsr_fail(error, TSR_ERROR_MISMATCH,
-                    "rank %d: the plan counts on %llu bytes of memory, %s has %llu; plan again", member,
-                    (unsigned long long)planned->memory_bytes, info->name, (unsigned long long)info->memory_bytes);
-  return TSR_OK;
-}
-
 tsr_status tsr_cluster_match(const tsr_cluster *cluster, tsr_group *group, tsr_device *const *devices, size_t count,
                              tsr_error *error) {
   tsr_status status = TSR_OK;
@@ -215,7 +245,7 @@ tsr_status tsr_cluster_match(const tsr_cluster *cluster, tsr_group *group, tsr_d
                       tsr_group_member_count(group));
   for (size_t i = 0; i < count && status == TSR_OK; i++) {
     int member = tsr_group_local_member(group, (int)i);
-    status = match_member(&cluster->members[member], devices[i], member, error);
+    status = tsr_member_match(&cluster->members[member], devices[i], member, error);
   }
   return tsr_group_agree(group, status, error, error);
 }

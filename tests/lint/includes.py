@@ -13,7 +13,7 @@ MAY_SEE = {
     "runtime/comm": ["base"],
     "runtime/io": ["base"],
     "runtime/profile": ["base", "device", "comm", "plan"],
-    "runtime/exec": ["base", "graph", "plan", "device", "comm", "io"],
+    "runtime/exec": ["base", "graph", "plan", "profile", "device", "comm", "io"],
     "backends": ["base", "device"],
     "tools": [],
     "examples": [],

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # tessera plan with a cluster file: needs no device and no MPI.
 . "$(dirname "$0")/common.sh"
-export OCL_ICD_VENDORS=/dev/null PATH=$PATH
 
-python3 "$here/make_cluster.py" 1 24000000000 >"$work/one.json"
-python3 "$here/make_cluster.py" 4 24000000000 >"$work/four.json"
+works profile --device host -o "$work/host.json"
+python3 "$here/make_cluster.py" 1 24000000000 "$work/host.json" >"$work/one.json"
+python3 "$here/make_cluster.py" 4 24000000000 "$work/host.json" >"$work/four.json"
+export OCL_ICD_VENDORS=$work/none PATH=$work/none:/usr/bin:/bin
 job="gemm 512 130000 50000 --scale 64 --device-memory 24GB"
 
 # shellcheck disable=SC2086

@@ -60,6 +60,5 @@ refuses 1 "short.safetensors" run ffn 64 384 1536 --device host \
   --weight "b2=$work/short.safetensors:encoder.layer.0.output.dense.bias"
 refuses 1 "no device matches 'nothing'" run gemm 4 4 4 --device nothing
 refuses 1 "index 99" run gemm 4 4 4 --device host:99
-refuses 1 "rank 1" run gemm 64 256 128 --device host --transport sim -n 2 --device-memory 1MB,1kB --replicate never \
-  --plan "$work/plan.json"
+refuses 1 "rank 1 is short by" run gemm 64 256 128 --device host --transport sim -n 2 --device-memory 30kB,1kB
 finish

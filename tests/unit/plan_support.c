@@ -121,7 +121,7 @@ tsr_value plan_parameter(tsr_graph *graph, const char *name, int64_t rows, int64
 }
 
 tsr_value plan_vector(tsr_graph *graph, const char *name, int64_t length) {
-  tsr_shape shape = tsr_shape_of(1, length);
+  tsr_shape shape = tsr_shape_of(1, length, 0);
   tsr_value value;
   plan_ok(tsr_graph_parameter(graph, name, TSR_F32, &shape, &value, &plan_error));
   return value;
@@ -246,7 +246,7 @@ tsr_graph *plan_random_graph(int operators) {
   p.values[p.count++] = plan_input(p.graph, "x", p.side, p.side);
   if (plan_chance(60)) plan_pin(p.graph, p.values[0], (int)plan_between(-1, 1));
   for (int i = (int)plan_between(1, 2); i > 0; i--) {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "w%d", i);
     p.values[p.count++] = plan_parameter(p.graph, name, p.side, p.side);
   }
