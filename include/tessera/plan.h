@@ -39,7 +39,8 @@ void tsr_plan_options_init(tsr_plan_options *options);
 #define TSR_PLAN_OPTIONS(...) (&(tsr_plan_options){.struct_size = sizeof(tsr_plan_options), __VA_ARGS__})
 
 /* Freezes graph, gives *out. INFEASIBLE still gives a plan, which holds the reasons; error's message says
- * what is needed, what there is, and how many such devices would do. options may be NULL. */
+ * what is needed, what there is, and how many such devices would do. (*out is NULL if pins and policy allow no
+ * layout at all, and after any other error.) options may be NULL. */
 tsr_status tsr_plan_create(tsr_graph *graph, const tsr_cluster *cluster, const tsr_plan_options *options,
                            tsr_plan **out, tsr_error *error);
 void tsr_plan_destroy(tsr_plan **plan);

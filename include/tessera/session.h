@@ -89,7 +89,8 @@ typedef struct tsr_report {
   uint64_t steps;
   double last_seconds;      /* wall time of the last step, the slowest process */
   double first_seconds;
-  double median_seconds;    /* of all steps after the first (of the first, if there was one only) */
+  double median_seconds;    /* of all steps after the first (of the first, if there was one only); of more than
+                               4096 steps, of every 2nd, 4th, ... */
   double predicted_seconds;
 } tsr_report;
 

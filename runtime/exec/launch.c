@@ -118,6 +118,7 @@ static tsr_status launch_add(const tsr_launch *launch, tsr_error *error) {
   /* A summand that only one owner adds counts as zero elsewhere. */
   double alpha = launch->rule->one_owner[0] && !launch->owner ? 0 : node->alpha;
   double beta = launch->rule->one_owner[1] && !launch->owner ? 0 : node->beta;
+  if (alpha == 0 && beta == 0) return tsr_tensor_zero(launch->device, &launch->output, error);
   if (beta == 0) return launch_scale(launch, alpha, a, error);
   if (alpha == 0) return launch_scale(launch, beta, b, error);
   return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_ADD, .alpha = alpha, .beta = beta}, a, b,
@@ -129,19 +130,9 @@ static tsr_status launch_multiply(const tsr_launch *launch, tsr_error *error) {
                     &launch->output, error);
 }
 
-/* The same elements in another shape: a single row seen as a column, or the other way round. */
-static tsr_tensor reshaped(tsr_tensor tensor, int64_t rows, int64_t cols) {
-  int64_t first = tensor.row0 * tensor.store_cols + tensor.col0;
-  tensor.rows = tensor.store_rows = rows;
-  tensor.cols = tensor.store_cols = cols;
-  tensor.row0 = cols == 1 ? first : 0;
-  tensor.col0 = cols == 1 ? 0 : first;
-  return tensor;
-}
-
 static tsr_status launch_scale_node(const tsr_launch *launch, tsr_error *error) {
   tsr_tensor a = launch->inputs[0];
-  if (launch->node->unit_axis) a = reshaped(a, launch->output.rows, launch->output.cols);
+  if (launch->node->unit_axis) a = tsr_tensor_reshape(a, launch->output.rows, launch->output.cols);
   return launch_scale(launch, launch->node->alpha, &a, error);
 }
 
@@ -168,16 +159,19 @@ static tsr_status launch_neutral(const tsr_launch *launch, tsr_reduction reducti
 /* One piece of rows after another; sums over rows accumulate, sums over columns fill their own part. */
 static tsr_status launch_pieces(const tsr_launch *launch, tsr_reduce_call call, const tsr_tensor *b, tsr_error *error) {
   const tsr_tensor *a = &launch->inputs[0];
-  tsr_tensor flat = reshaped(launch->output, 1, launch->output.rows * launch->output.cols), *out = &flat;
-  bool along = call.kind == TSR_REDUCE_COLS;
+  const tsr_tensor *out = &launch->output;
+  bool along = call.kind == TSR_REDUCE_COLS, column = along && out->cols == 1;
   int64_t rows;
   call.dtype = a->dtype;
   call.workspace = launch->workspace;
   for (int64_t i = 0; i < a->rows; i += rows) {
     rows = smaller(tsr_tensor_next_row(a, i), b ? tsr_tensor_next_row(b, i) : a->rows) - i;
+    if (column) rows = smaller(rows, tsr_tensor_next_row(out, i) - i);
     call.a = tsr_tensor_block(a, i, rows, 0, a->cols);
     if (b) call.b = tsr_tensor_block(b, i, rows, 0, a->cols);
-    call.out = along ? tsr_tensor_block(out, 0, 1, i, rows) : tsr_tensor_block(out, 0, 1, 0, out->cols);
+    call.out = column  ? tsr_tensor_block(out, i, rows, 0, 1)
+               : along ? tsr_tensor_block(out, 0, 1, i, rows)
+                       : tsr_tensor_block(out, 0, 1, 0, out->cols);
     call.accumulate = !along && i > 0;
     TSR_RETURN_IF_FAILED(tsr_device_reduce(launch->device, &call, error));
   }

@@ -15,15 +15,18 @@ static double median(double *values, uint64_t count) {
   return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
 }
 
-/* Every step's time on the slowest process. */
+/* Every kept step's time on the slowest process, and after them that of the last step. */
 static tsr_status slowest_times(tsr_session *session, double *seconds, tsr_error *error) {
   tsr_status status = TSR_OK;
-  size_t steps = session->step_count, locals = (size_t)session->local_count;
+  size_t steps = session->sample_count + 1, locals = (size_t)session->local_count;
   size_t members = (size_t)tsr_group_member_count(session->group);
   double *own = tsr_calloc(locals * steps, sizeof *own), *all = tsr_calloc(members * steps, sizeof *all);
   if (!own || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the times of %zu steps", steps);
   TSR_TRY(tsr_session_agree(session, status, error));
-  for (size_t i = 0; i < locals; i++) memcpy(own + i * steps, session->step_seconds, steps * sizeof *own);
+  for (size_t i = 0; i < locals; i++) {
+    memcpy(own + i * steps, session->sample_seconds, session->sample_count * sizeof *own);
+    own[i * steps + steps - 1] = session->last_seconds;
+  }
   TSR_TRY(tsr_group_gather(session->group, own, steps * sizeof *own, all, error));
   for (size_t i = 0; i < members; i++)
     for (size_t j = 0; j < steps; j++)
@@ -39,7 +42,8 @@ tsr_status tsr_session_report(tsr_session *session, tsr_report *out, tsr_member_
   TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_report", error));
   uint64_t steps = session->step_count;
   *out = (tsr_report){.steps = steps, .predicted_seconds = session->plan->predicted_seconds};
-  double *seconds = tsr_calloc(steps, sizeof *seconds);
+  size_t kept = session->sample_count;
+  double *seconds = tsr_calloc(kept + 1, sizeof *seconds);
   tsr_member_report *own = tsr_calloc((size_t)session->local_count, sizeof *own);
   tsr_member_report *all = tsr_calloc((size_t)tsr_group_member_count(session->group), sizeof *all);
   if (!seconds || !own || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a report");
@@ -50,8 +54,8 @@ tsr_status tsr_session_report(tsr_session *session, tsr_report *out, tsr_member_
   if (!steps) goto done;
   TSR_TRY(slowest_times(session, seconds, error));
   out->first_seconds = seconds[0];
-  out->last_seconds = seconds[steps - 1];
-  out->median_seconds = steps > 1 ? median(seconds + 1, steps - 1) : seconds[0];
+  out->last_seconds = seconds[kept];
+  out->median_seconds = kept > 1 ? median(seconds + 1, kept - 1) : seconds[0];
 done:
   free(seconds);
   free(own);

@@ -122,40 +122,53 @@ static tsr_status create_local(tsr_session *session, tsr_local *local, tsr_devic
   return clear_states(session, local, error);
 }
 
-static tsr_status check_create(const tsr_group *group, const tsr_plan *plan, size_t count, tsr_error *error) {
+static tsr_status check_create(const tsr_group *group, const tsr_plan *plan, tsr_error *error) {
   if (!plan->feasible) return tsr_fail(error, TSR_ERROR_INFEASIBLE, "%s", plan->reason);
   if (tsr_group_member_count(group) != plan->cluster->member_count)
     return tsr_fail(error, TSR_ERROR_MISMATCH, "the plan is for %d members, the group has %d",
                     plan->cluster->member_count, tsr_group_member_count(group));
+  return TSR_OK;
+}
+
+/* What this process alone can get wrong. */
+static tsr_status allocate_session(tsr_group *group, const tsr_plan *plan, size_t count, tsr_session **out,
+                                   tsr_error *error) {
   if (count != (size_t)tsr_group_local_count(group))
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members", count,
                     tsr_group_local_count(group));
+  tsr_session *session = tsr_calloc(1, sizeof *session);
+  if (session) session->locals = tsr_calloc(count, sizeof *session->locals);
+  if (session) session->sample_seconds = tsr_calloc(TSR_SESSION_SAMPLES, sizeof *session->sample_seconds);
+  *out = session;
+  if (!session || !session->locals || !session->sample_seconds) {
+    tsr_session_destroy(out);
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a session");
+  }
+  *session = (tsr_session){.context = plan->context,
+                           .group = group,
+                           .plan = plan,
+                           .local_count = (int)count,
+                           .locals = session->locals,
+                           .sample_seconds = session->sample_seconds,
+                           .sample_stride = 1};
   return TSR_OK;
 }
 
 tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices, size_t count,
                               tsr_session **out, tsr_error *error) {
-  tsr_status status = TSR_OK;
-  TSR_RETURN_IF_FAILED(check_create(group, plan, count, error));
-  tsr_session *session = tsr_calloc(1, sizeof *session);
-  if (session) session->locals = tsr_calloc(count, sizeof *session->locals);
-  if (!session || !session->locals) {
-    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a session");
-    status = tsr_group_agree(group, status, error, error);
-    free(session);
-    return status;
-  }
-  session->context = plan->context;
-  session->group = group;
-  session->plan = plan;
-  session->local_count = (int)count;
+  tsr_session *session;
+  TSR_RETURN_IF_FAILED(check_create(group, plan, error));
+  tsr_status status = allocate_session(group, plan, count, &session, error);
+  if (status != TSR_OK) return tsr_group_agree(group, status, error, error);
   for (size_t i = 0; i < count; i++) {
-    session->locals[i].member = tsr_group_local_member(group, (int)i);
-    if (status == TSR_OK) status = create_local(session, &session->locals[i], devices[i], error);
+    tsr_local *local = &session->locals[i];
+    local->member = tsr_group_local_member(group, (int)i);
+    if (status == TSR_OK) status = tsr_local_blame(local, create_local(session, local, devices[i], error), error);
   }
   TSR_TRY(tsr_session_agree(session, status, error));
   for (int i = 0; i < session->local_count && status == TSR_OK; i++)
-    if (session->locals[i].active_index >= 0) status = create_converts(session, &session->locals[i], error);
+    if (session->locals[i].active_index >= 0)
+      status = tsr_local_blame(&session->locals[i], create_converts(session, &session->locals[i], error), error);
   TSR_TRY(tsr_session_agree(session, status, error));
   *out = session;
   return TSR_OK;
@@ -179,7 +192,7 @@ void tsr_session_destroy(tsr_session **session) {
     if ((*session)->locals[i].device) tsr_device_finish((*session)->locals[i].device, NULL);
     destroy_local(&(*session)->locals[i], (*session)->plan);
   }
-  free((*session)->step_seconds);
+  free((*session)->sample_seconds);
   free((*session)->locals);
   free(*session);
   *session = NULL;
@@ -251,9 +264,6 @@ static bool excluded(const tsr_local *local) {
 
 tsr_status tsr_session_start(tsr_session *session, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_start", error));
-  if (!TSR_GROW(session->step_seconds, session->step_count, session->time_capacity))
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the time of step %llu",
-                    (unsigned long long)session->step_count);
   for (int i = 0; i < session->local_count; i++) {
     tsr_local *local = &session->locals[i];
     local->step = 0;
@@ -269,11 +279,24 @@ tsr_status tsr_session_start(tsr_session *session, tsr_error *error) {
   return TSR_OK;
 }
 
+/* Keeps the time of every stride-th step. */
+static void note_seconds(tsr_session *session, double seconds) {
+  uint64_t step = session->step_count++;
+  session->last_seconds = seconds;
+  if (step % session->sample_stride) return;
+  if (session->sample_count == TSR_SESSION_SAMPLES) { /* step is an even multiple of the stride: it stays */
+    session->sample_count /= 2;
+    session->sample_stride *= 2;
+    for (size_t i = 0; i < session->sample_count; i++) session->sample_seconds[i] = session->sample_seconds[2 * i];
+  }
+  session->sample_seconds[session->sample_count++] = seconds;
+}
+
 /* This process's part of the step has ended, well or not. */
 static void end_own_part(tsr_session *session) {
   double seconds = tsr_group_now(session->group) - session->started;
   session->own_part_ended = true;
-  session->step_seconds[session->step_count++] = seconds;
+  note_seconds(session, seconds);
   for (int i = 0; i < session->local_count; i++) {
     tsr_local *local = &session->locals[i];
     local->report.bytes_sent = tsr_group_bytes_sent(session->group, local->member) - local->sent_before;
@@ -287,7 +310,9 @@ tsr_status tsr_session_test(tsr_session *session, bool *done, tsr_error *error) 
   if (!session->in_flight || session->own_part_ended) return TSR_OK;
   for (int i = 0; i < session->local_count && session->step_status == TSR_OK; i++) {
     tsr_local *local = &session->locals[i];
-    if (!local->done) session->step_status = progress(session, local, &session->step_error);
+    if (!local->done)
+      session->step_status =
+          tsr_local_blame(local, progress(session, local, &session->step_error), &session->step_error);
     *done &= local->done;
   }
   if (session->step_status == TSR_OK && !*done)

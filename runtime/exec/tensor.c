@@ -98,6 +98,7 @@ int64_t tsr_tensor_next_row(const tsr_tensor *tensor, int64_t row) {
 }
 
 int64_t tsr_tensor_next_col(const tsr_tensor *tensor, int64_t col) {
+  if (tensor->panel && (tensor->col0 + col) % tensor->panel) return next_cut(col, tensor->cols, tensor->col0, tensor->panel);
   if (!tensor->panel || tensor->store->piece_count < 2) return tensor->cols;
   return next_cut(col, tensor->cols, tensor->col0, tensor->units_per_piece * tensor->panel);
 }
@@ -109,7 +110,7 @@ tsr_matrix tsr_tensor_block(const tsr_tensor *tensor, int64_t row, int64_t rows,
     int64_t panel = c / tensor->panel;
     if (tensor->store->piece_count > 1) piece = panel / tensor->units_per_piece;
     matrix.ld = tensor->store_rows;
-    matrix.offset = ((panel - piece * tensor->units_per_piece) * matrix.ld + r) * tensor->panel;
+    matrix.offset = ((panel - piece * tensor->units_per_piece) * matrix.ld + r) * tensor->panel + c % tensor->panel;
   } else {
     if (tensor->store->piece_count > 1) piece = r / tensor->units_per_piece;
     matrix.ld = tensor->store_cols;
@@ -117,6 +118,15 @@ tsr_matrix tsr_tensor_block(const tsr_tensor *tensor, int64_t row, int64_t rows,
   }
   matrix.buffer = tensor->store->pieces[piece];
   return matrix;
+}
+
+tsr_tensor tsr_tensor_reshape(tsr_tensor tensor, int64_t rows, int64_t cols) {
+  int64_t first = tensor.row0 * tensor.store_cols + tensor.col0;
+  tensor.rows = tensor.store_rows = rows;
+  tensor.cols = tensor.store_cols = cols;
+  tensor.row0 = cols == 1 ? first : 0;
+  tensor.col0 = cols == 1 ? 0 : first;
+  return tensor;
 }
 
 /* One piece's block between a mapped buffer and the host's array. */

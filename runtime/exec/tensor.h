@@ -34,11 +34,15 @@ void tsr_store_finish(tsr_store *store, tsr_device *device);
 tsr_status tsr_tensor_of(const tsr_plan *plan, const tsr_store *stores, int active_index, tsr_value value,
                          tsr_place place, tsr_tensor *out, tsr_error *error);
 
-/* The first position > row (col) of the view at which a piece ends; rows (cols) if none comes before. */
+/* The first position > row (col) of the view at which a piece ends, or the panel in whose middle col lies; rows (cols) if
+ * none comes before. */
 int64_t tsr_tensor_next_row(const tsr_tensor *tensor, int64_t row);
 int64_t tsr_tensor_next_col(const tsr_tensor *tensor, int64_t col);
-/* A block of the view that lies within one piece. */
+/* A block of the view between two such positions. */
 tsr_matrix tsr_tensor_block(const tsr_tensor *tensor, int64_t row, int64_t rows, int64_t col, int64_t cols);
+
+/* The same elements in another shape: a single row seen as a column, or the other way round. */
+tsr_tensor tsr_tensor_reshape(tsr_tensor tensor, int64_t rows, int64_t cols);
 
 static inline bool tsr_tensor_is_empty(const tsr_tensor *tensor) {
   return tensor->rows == 0 || tensor->cols == 0;

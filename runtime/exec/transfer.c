@@ -87,7 +87,8 @@ tsr_status tsr_session_load(tsr_session *session, const tsr_source *source, tsr_
   TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_load", error));
   tsr_status status = TSR_OK;
   for (int i = 0; i < session->local_count && status == TSR_OK; i++)
-    if (session->locals[i].active_index >= 0) status = load_local(session, &session->locals[i], source, error);
+    if (session->locals[i].active_index >= 0)
+      status = tsr_local_blame(&session->locals[i], load_local(session, &session->locals[i], source, error), error);
   return tsr_session_agree(session, status, error);
 }
 
@@ -99,6 +100,7 @@ static tsr_status check_view(const tsr_session *session, const tsr_local *local,
                                        local->active_index);
   const char *name = at->name ? at->name : at->output ? at->output : "the value";
   char wanted[96], given[96];
+  TSR_RETURN_IF_FAILED(tsr_array_check(array, error));
   if (array->shape.axes != own.axes ||
       memcmp(array->shape.extent, own.extent, (size_t)own.axes * sizeof *own.extent))
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: member %d holds %s, the array has shape %s", name,
@@ -194,7 +196,7 @@ static tsr_status all_gather_blocks(tsr_session *session, const gathered *g, tsr
   char **buffers = tsr_calloc((size_t)session->local_count, sizeof *buffers);
   int64_t total = 0;
   for (int i = 0; i < members; i++) total += g->counts[i];
-  if (!collectives || !buffers) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to gather a value");
+  if (!collectives || !buffers) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to gather a value");
   for (int i = 0; i < session->local_count && status == TSR_OK; i++) {
     tsr_local *local = &session->locals[i];
     buffers[i] = i ? tsr_malloc_pages((size_t)total * size) : g->blocks;
@@ -202,7 +204,8 @@ static tsr_status all_gather_blocks(tsr_session *session, const gathered *g, tsr
     int64_t before = 0;
     for (int j = 0; j < local->member; j++) before += g->counts[j];
     if (status == TSR_OK)
-      status = read_own_block(session, local, g, buffers[i] + (size_t)before * size, error);
+      status = tsr_local_blame(local, read_own_block(session, local, g, buffers[i] + (size_t)before * size, error),
+                               error);
     if (status == TSR_OK)
       status = tsr_collective_create(session->group, local->member, &options, NULL, &collectives[i], error);
   }
@@ -254,7 +257,8 @@ tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_a
   const tsr_graph_value *at = tsr_graph_at(graph, value);
   if (at->kind == TSR_INTERMEDIATE && !at->output)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_gather: value %u is no output", value.id);
-  if (array && (array->shape.axes != at->shape.axes ||
+  if (array) status = tsr_array_check(array, error);
+  if (status == TSR_OK && array && (array->shape.axes != at->shape.axes ||
                 memcmp(array->shape.extent, at->shape.extent, (size_t)at->shape.axes * sizeof *at->shape.extent)))
     status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_gather: the array has another shape than the value");
   gathered g = {.value = value, .place = tsr_plan_final_place(session->plan, value)};

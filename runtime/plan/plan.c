@@ -93,6 +93,7 @@ tsr_status tsr_plan_create(tsr_graph *graph, const tsr_cluster *cluster, const t
   tsr_graph *own_graph = NULL;
   tsr_cluster *own_cluster = NULL;
   tsr_plan *plan = NULL;
+  *out = NULL;
   if (!options) options = &defaults;
   TSR_TRY(check_options(options, error));
   graph->frozen = true;

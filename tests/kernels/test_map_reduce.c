@@ -1,14 +1,11 @@
 /* test_map_reduce.c: elementwise operations and reductions of a device against loops in long double.
  *
- *   test_map_reduce [SELECTOR...]     default: host pocl. A device that is not there is skipped with a
- * message.
+ *   test_map_reduce [SELECTOR...]     default: host and pocl
  *
- * One process should open one OpenCL driver: rusticl runs apart, `RUSTICL_ENABLE=llvmpipe test_map_reduce
- * rusticl`. TSR_TEST_SMALL=1 leaves out what takes long under a simulator such as oclgrind.
- *
- * Views start at an odd offset and have gaps; everything outside them must stay as it was. Tolerances are in
- * units of the dtype's epsilon (half the distance from 1 to the next number); the scale of each is in
- * expect(). */
+ * A device that is not there is skipped with a message. One process should open one OpenCL driver, so rusticl
+ * runs apart: `RUSTICL_ENABLE=llvmpipe test_map_reduce rusticl`. TSR_TEST_SMALL=1 leaves out what takes long
+ * under a simulator such as oclgrind. Tolerances are in units of the dtype's epsilon (half the distance from 1
+ * to the next number); the scale of each is in expect(). */
 #include "operand.h"
 
 /* --- the reference --- */

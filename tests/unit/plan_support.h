@@ -67,7 +67,7 @@ tsr_graph *plan_ffn(int64_t m, int64_t d, int64_t h, bool backward, bool pinned)
  * pins, gradients and assigns. */
 tsr_graph *plan_random_graph(int operators);
 
-/* The plan, which is feasible or not; the graph is destroyed. */
+/* The plan, which is feasible or not; NULL = no layout is allowed; the graph is destroyed. */
 tsr_plan *plan_make(tsr_graph *graph, const tsr_cluster *cluster, const tsr_plan_options *options);
 /* The same, and it must be feasible. */
 tsr_plan *plan_fit(tsr_graph *graph, const tsr_cluster *cluster, const tsr_plan_options *options);
