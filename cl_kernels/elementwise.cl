@@ -22,7 +22,9 @@
  *     Q(t) = erfc(t / sqrt 2) / 2 = exp(-t^2/2) * p(u) / (t + 4),   u = (t - 4) / (t + 4)
  *
  * with a polynomial p of degree 9 (relative error 1.4e-8 for 0 <= t <= 15, beyond which Q is 0). Then gelu(x) =
- * max(x, 0) - t Q(t), which never subtracts nearly equal numbers. f64 uses the built-in exp and erfc.
+ * max(x, 0) - t Q(t), which never subtracts nearly equal numbers. f64 uses the built-in exp and erfc. Largest errors
+ * measured in f32, ulp = 2^-23: gelu 3 ulp of f (8 where f < 1e-37), silu 2 ulp of f, gelu_tanh 1.2 ulp of |x|,
+ * derivatives 2 ulp of 1.
  *
  * Memory: an operand is a view, element (r,c) of which lies at
  *

@@ -243,6 +243,7 @@ tsr_status tsr_device_poll(tsr_device *device, bool *idle, tsr_error *error) {
 }
 
 tsr_status tsr_device_finish(tsr_device *device, tsr_error *error) {
+  if (device->ops->wait) device->ops->wait(device);
   for (;;) {
     bool idle = false;
     TSR_RETURN_IF_FAILED(tsr_device_poll(device, &idle, error));

@@ -104,6 +104,9 @@ typedef struct tsr_device_ops {
   tsr_status (*reduce)(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
   /* Starts what was enqueued; *idle = all has ended. A failure of an earlier command is reported here. */
   tsr_status (*poll)(tsr_device *device, bool *idle, tsr_error *error);
+  /* Blocks until all has ended, without keeping a core busy if it can; failures are poll's to report. NULL =
+   * poll says idle soon anyhow. */
+  void (*wait)(tsr_device *device);
 } tsr_device_ops;
 
 /* The part that all devices share; an implementation begins its own struct with it. */
@@ -137,7 +140,7 @@ tsr_status tsr_device_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_er
 tsr_status tsr_device_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);
 tsr_status tsr_device_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
 tsr_status tsr_device_poll(tsr_device *device, bool *idle, tsr_error *error);
-/* Polls and yields until idle. */
+/* Blocks until idle. */
 tsr_status tsr_device_finish(tsr_device *device, tsr_error *error);
 
 /* Bytes of a matrix's element range, for tests and loaders: the index in elements of (r, c). */

@@ -112,6 +112,12 @@ static tsr_status poll(tsr_device *base, bool *idle, tsr_error *error) {
   return TSR_ERROR_DEVICE;
 }
 
+/* A CPU device's threads may have no core but ours: the driver's own wait leaves it to them. */
+static void wait(tsr_device *base) {
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  if (device->last) clFinish(device->queue);
+}
+
 static void device_close(tsr_device *base) {
   tsr_opencl_device *device = tsr_opencl_of(base);
   if (device->queue) clFinish(device->queue);
@@ -134,6 +140,7 @@ static const tsr_device_ops ops = {
     .map = tsr_opencl_map,
     .reduce = tsr_opencl_reduce,
     .poll = poll,
+    .wait = wait,
 };
 
 static void take_fingerprint(tsr_opencl_device *device) {

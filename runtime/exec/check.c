@@ -1,4 +1,5 @@
-/* tsr_session_check: one step, checked part by part, and against the whole f64 oracle where that is affordable. */
+/* tsr_session_check: one step, checked part by part, and against the whole f64 oracle where that is
+ * affordable. */
 #include "exec/check.h"
 
 #include <math.h>
@@ -13,9 +14,11 @@ void tsr_check_options_init(tsr_check_options *options) {
   *options = (tsr_check_options){.struct_size = sizeof *options};
 }
 
-/* --- parameters as they were before ---------------------------------------------------------------------------- */
+/* --- parameters as they were before
+ * ---------------------------------------------------------------------------- */
 
-/* What the step will overwrite, one block per local member and assigned value, in f64 (which holds f32 exactly). */
+/* What the step will overwrite, one block per local member and assigned value, in f64 (which holds f32
+ * exactly). */
 typedef struct snapshot {
   double **blocks; /* [local * value_count + value id] */
 } snapshot;
@@ -31,9 +34,11 @@ static tsr_status transfer_assigned(tsr_session *session, snapshot *kept, bool r
       TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, (tsr_value){(uint32_t)id}, &tensor, error));
       if (!*block) *block = tsr_calloc((size_t)(tensor.rows * tensor.cols), sizeof **block);
       if (!*block) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to keep the parameters");
-      TSR_RETURN_IF_FAILED(
+      TSR_RETURN_IF_FAILED(tsr_local_blame(
+          local,
           restore ? tsr_tensor_write(local->device, &tensor, *block, TSR_F64, tensor.cols, 1, error)
-                  : tsr_tensor_read(local->device, &tensor, *block, TSR_F64, tensor.cols, 1, error));
+                  : tsr_tensor_read(local->device, &tensor, *block, TSR_F64, tensor.cols, 1, error),
+          error));
     }
   }
   return TSR_OK;
@@ -45,7 +50,8 @@ static void free_snapshot(const tsr_session *session, snapshot *kept) {
   free(kept->blocks);
 }
 
-/* --- the whole oracle ------------------------------------------------------------------------------------------ */
+/* --- the whole oracle
+ * ------------------------------------------------------------------------------------------ */
 
 static tsr_status gather_f64(tsr_session *session, tsr_value value, double **out, tsr_error *error) {
   const tsr_shape *shape = &tsr_graph_at(session->plan->graph, value)->shape;
@@ -71,8 +77,8 @@ static tsr_status gather_leaves(tsr_session *session, tsr_oracle_value *values, 
 }
 
 /* found: outputs, and targets of assigns, which hold the assigned value now. */
-static tsr_status compare(tsr_session *session, tsr_value found, tsr_value expected, const tsr_oracle_value *values,
-                          tsr_finding *finding, tsr_error *error) {
+static tsr_status compare(tsr_session *session, tsr_value found, tsr_value expected,
+                          const tsr_oracle_value *values, tsr_finding *finding, tsr_error *error) {
   double *data = NULL;
   char buffer[80];
   const char *name = tsr_check_name(session->plan, found, buffer, sizeof buffer);
@@ -80,8 +86,11 @@ static tsr_status compare(tsr_session *session, tsr_value found, tsr_value expec
   tsr_status status = gather_f64(session, found, &data, error);
   int64_t count = tsr_shape_count(shape), cols = shape->axes ? shape->extent[shape->axes - 1] : 1;
   for (int64_t i = 0; status == TSR_OK && i < count; i++)
-    tsr_finding_note(finding, data[i], values[expected.id].exact[i], values[expected.id].error[i],
-                     "%s, element (%lld, %lld) against the oracle", name, (long long)(i / cols), (long long)(i % cols));
+    tsr_finding_note(finding, data[i], values[expected.id].exact[i],
+                     tsr_check_bound(tsr_graph_at(session->plan->graph, found)->dtype,
+                                     fabs(values[expected.id].exact[i]), 4, values[expected.id].error[i]),
+                     "%s, element (%lld, %lld) against the oracle", name, (long long)(i / cols),
+                     (long long)(i % cols));
   free(data);
   return status;
 }
@@ -107,7 +116,8 @@ static void free_values(const tsr_graph *graph, tsr_oracle_value *values) {
   free(values);
 }
 
-/* --------------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------------
+ */
 
 static tsr_status merge_findings(tsr_session *session, tsr_finding *finding, tsr_error *error) {
   tsr_status status = TSR_OK;
@@ -122,6 +132,16 @@ done:
   free(own);
   free(all);
   return status;
+}
+
+static tsr_status run_checks(tsr_session *session, uint64_t seed, bool oracle, tsr_oracle_value *values,
+                             tsr_finding *finding, tsr_error *error) {
+  const tsr_graph *graph = session->plan->graph;
+  if (oracle) TSR_RETURN_IF_FAILED(gather_leaves(session, values, error));
+  TSR_RETURN_IF_FAILED(tsr_check_run_step(session, seed, finding, error));
+  if (!oracle) return TSR_OK;
+  TSR_RETURN_IF_FAILED(tsr_session_agree(session, tsr_graph_evaluate(graph, values, error), error));
+  return compare_all(session, values, finding, error);
 }
 
 tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *options, tsr_check *out,
@@ -141,12 +161,10 @@ tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *opti
   if (!kept.blocks || !values) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a check");
   if (status == TSR_OK) status = transfer_assigned(session, &kept, false, error);
   TSR_TRY(tsr_session_agree(session, status, error));
-  if (out->oracle) TSR_TRY(gather_leaves(session, values, error));
-  TSR_TRY(tsr_check_run_step(session, options->seed, &finding, error));
-  if (out->oracle) {
-    TSR_TRY(tsr_session_agree(session, tsr_graph_evaluate(graph, values, error), error));
-    TSR_TRY(compare_all(session, values, &finding, error));
-  }
+  status = run_checks(session, options->seed, out->oracle, values, &finding, error);
+  /* Also when that failed, unless no step can run any more. */
+  if (status != TSR_OK && !session->poisoned) transfer_assigned(session, &kept, true, NULL);
+  if (status != TSR_OK) goto done;
   TSR_TRY(tsr_session_agree(session, transfer_assigned(session, &kept, true, error), error));
   TSR_TRY(merge_findings(session, &finding, error));
   out->passed = finding.ratio <= 1;
@@ -155,8 +173,9 @@ tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *opti
   out->detectable = finding.detectable;
   memcpy(out->where, finding.where, sizeof out->where);
   if (!out->passed)
-    status = tsr_fail(error, TSR_ERROR_CHECK_FAILED, "verification failed: %s is off by %.3g, allowed is %.3g",
-                      finding.where, finding.error, finding.bound);
+    status =
+        tsr_fail(error, TSR_ERROR_CHECK_FAILED, "verification failed: %s is off by %.3g, allowed is %.3g",
+                 finding.where, finding.error, finding.bound);
 done:
   free_snapshot(session, &kept);
   free_values(graph, values);

@@ -7,37 +7,49 @@
 /* The worst place found so far: the largest error in units of its bound. Plain data: members exchange it. */
 typedef struct tsr_finding {
   double ratio, error, bound;
-  double detectable; /* the largest bound of all places looked at: a larger error would have been found anywhere */
+  /* Twice the largest bound of all places looked at: what is right is within one bound of what is expected,
+   * so an error of one element that is larger would have been found anywhere. */
+  double detectable;
   char where[128];
 } tsr_finding;
 
-/* Notes |found - expected| against bound. NaN never passes, unless both are NaN. */
-void tsr_finding_note(tsr_finding *finding, double found, double expected, double bound, const char *format, ...)
-    TSR_PRINTF(5, 6);
+/* Notes |found - expected| against bound. NaN never passes, unless both are NaN; where the bound is not
+ * finite (inputs that are not, or an overflow) nothing can be said, and nothing is noted. */
+void tsr_finding_note(tsr_finding *finding, double found, double expected, double bound, const char *format,
+                      ...) TSR_PRINTF(5, 6);
 void tsr_finding_merge(tsr_finding *finding, const tsr_finding *other);
 
-/* Runs one step, and checks each of its parts on its inputs as stored: products by a random +-1 vector on every block of
- * 256 columns, elementwise operators on sampled rows, reductions whole, collectives by signed sums. */
+/* bound, and what a type's range adds to it: `products` numbers may each be flushed to zero, and where
+ * results are as large as `magnitude` they may overflow: then there is no bound. */
+double tsr_check_bound(tsr_dtype dtype, double magnitude, double products, double bound);
+
+/* Runs one step, and checks each of its parts on its inputs as stored: products by a random +-1 vector on
+ * every block of 256 columns, elementwise operators whole (large ones on sampled rows), reductions whole,
+ * collectives and copies by signed sums; and replicated leaves are the same everywhere. */
 tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *finding, tsr_error *error);
 
 /* A random sign by index. */
 double tsr_check_sign(uint64_t seed, uint64_t index);
 
-/* --- one member, one step (check_products.c, check_elements.c) ------------------------------------------------- */
+/* --- one member, one step (check_products.c, check_elements.c)
+ * ------------------------------------------------- */
 
 /* One NODE step on one member, prepared before it runs. */
 typedef struct tsr_step_probe {
   double *expected, *bound; /* sampled elements of an elementwise step, or a whole reduction */
   int64_t count;
-  int64_t rows[16], row_count, col, cols; /* which: rows x [col, col + cols) of the output */
+  bool all_rows;
+  int64_t rows[16], row_count, col, cols; /* which: rows (or all) x [col, col + cols) of the output */
 } tsr_step_probe;
 
 tsr_status tsr_check_product(tsr_session *session, tsr_local *local, const tsr_step *step, uint64_t seed,
                              tsr_finding *finding, tsr_error *error);
-tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, const tsr_step *step, uint64_t seed,
-                                     tsr_step_probe *probe, tsr_error *error);
+tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, const tsr_step *step,
+                                     uint64_t seed, tsr_step_probe *probe, tsr_error *error);
 tsr_status tsr_check_elements_after(tsr_session *session, tsr_local *local, const tsr_step *step,
                                     tsr_step_probe *probe, tsr_finding *finding, tsr_error *error);
+
+void tsr_check_elements_drop(tsr_step_probe *probe);
 
 /* The rule of a NODE step. */
 tsr_rule tsr_check_rule(const tsr_plan *plan, const tsr_step *step);

@@ -1,19 +1,32 @@
-/* Elementwise steps on sampled rows, reductions whole: the operator's own f64 oracle on the inputs as stored. What is
- * expected is computed before the step runs, because it may overwrite its input. */
+/* Elementwise steps whole (large ones on sampled rows), reductions whole: the operator's own f64 oracle on
+ * the inputs as stored. What is expected is computed before the step runs, because it may overwrite its
+ * input. */
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "exec/check.h"
 
-enum { SAMPLED_ROWS = 16, SAMPLED_COLS = 1 << 14, WHOLE_MAX = 1 << 25 };
+enum {
+  SAMPLED_ROWS = 16,
+  SAMPLED_COLS = 1 << 14,
+  REDUCED_MAX = 1 << 25,
+  WHOLE_MAX = 1 << 22,
+  AT_A_TIME = 1 << 18
+};
 
 static bool is_reduction(const tsr_node *node) {
   return node->op == TSR_OPERATOR_REDUCE || node->op == TSR_OPERATOR_SQUARED_ERROR;
 }
 
-/* Rows of the output that are looked at: the edges, and random ones; and a window of columns, at a multiple of any
- * panel width. */
-static void choose_sample(const tsr_tensor *output, uint64_t seed, tsr_step_probe *probe) {
+/* Rows of the output that are looked at: all, or the edges and random ones; and a window of columns. */
+static void choose_sample(const tsr_tensor *output, bool whole, uint64_t seed, tsr_step_probe *probe) {
+  probe->all_rows = whole || output->rows * output->cols <= WHOLE_MAX;
+  if (probe->all_rows) {
+    probe->row_count = output->rows;
+    probe->cols = output->cols;
+    return;
+  }
   probe->row_count = output->rows < SAMPLED_ROWS ? output->rows : SAMPLED_ROWS;
   for (int64_t i = 0; i < probe->row_count; i++) {
     uint64_t random = (seed + (uint64_t)i) * 0x9e3779b97f4a7c15u;
@@ -28,18 +41,30 @@ static void choose_sample(const tsr_tensor *output, uint64_t seed, tsr_step_prob
   if (probe->col + probe->cols > output->cols) probe->cols = output->cols - probe->col;
 }
 
-/* The part of an operand that belongs to one sampled row. */
-static tsr_tensor row_of(tsr_tensor tensor, int64_t row, int64_t col, int64_t cols) {
-  if (tensor.rows > 1) tensor.row0 += row;
-  if (tensor.cols > 1) {
-    tensor.col0 += col;
-    tensor.cols = cols;
+/* Sampled rows that are looked at together, from the i-th on. */
+static int64_t rows_together(const tsr_step_probe *probe, int64_t i) {
+  int64_t fit = AT_A_TIME / (probe->cols + 1) + 1, left = probe->row_count - i;
+  return !probe->all_rows ? 1 : fit < left ? fit : left;
+}
+
+static int64_t row_at(const tsr_step_probe *probe, int64_t i) {
+  return probe->all_rows ? i : probe->rows[i];
+}
+
+/* The part of an operand that belongs to sampled rows of the output; a single row or column is broadcast. */
+static tsr_tensor rows_of(tsr_tensor tensor, const tsr_step_probe *probe, int64_t i) {
+  if (tensor.rows > 1) {
+    tensor.row0 += row_at(probe, i);
+    tensor.rows = rows_together(probe, i);
   }
-  tensor.rows = 1;
+  if (tensor.cols > 1) {
+    tensor.col0 += probe->col;
+    tensor.cols = probe->cols;
+  }
   return tensor;
 }
 
-static void drop(tsr_step_probe *probe) {
+void tsr_check_elements_drop(tsr_step_probe *probe) {
   free(probe->expected);
   free(probe->bound);
   memset(probe, 0, sizeof *probe);
@@ -47,8 +72,8 @@ static void drop(tsr_step_probe *probe) {
 
 /* The oracle of one operator on small dense matrices; operands that this member does not add are zero. */
 static tsr_status evaluate(const tsr_node *node, const tsr_rule *rule, bool owner, tsr_device *device,
-                           const tsr_tensor *inputs, const tsr_shape *output, double epsilon, double *expected,
-                           double *bound, tsr_error *error) {
+                           const tsr_tensor *inputs, const tsr_shape *output, double epsilon,
+                           double *expected, double *bound, tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_shape shapes[TSR_NODE_INPUTS_MAX];
   tsr_oracle_value values[TSR_NODE_INPUTS_MAX] = {{0}};
@@ -72,29 +97,28 @@ done:
 }
 
 /* bias + activation in one step: the oracle of one after the other. */
-static void evaluate_fused(const tsr_node *unary, int64_t cols, double epsilon, double *expected, double *bound) {
-  tsr_shape shape = tsr_shape_of(2, 1, cols);
+static void evaluate_fused(const tsr_node *unary, tsr_shape shape, double epsilon, double *expected,
+                           double *bound) {
   tsr_oracle_value value = {expected, bound};
   tsr_operator_rules_of(unary->op)->evaluate(unary, &shape, &shape, &value, epsilon, value);
 }
 
 static tsr_status expect_rows(const tsr_node *node, const tsr_node *fused, const tsr_rule *rule, bool owner,
-                              tsr_device *device, const tsr_tensor *inputs, double epsilon, tsr_step_probe *probe,
-                              tsr_error *error) {
-  tsr_shape output = tsr_shape_of(2, 1, probe->cols);
-  for (int64_t i = 0; i < probe->row_count; i++) {
+                              tsr_device *device, const tsr_tensor *inputs, double epsilon,
+                              tsr_step_probe *probe, tsr_error *error) {
+  for (int64_t i = 0; i < probe->row_count; i += rows_together(probe, i)) {
     tsr_tensor rows[TSR_NODE_INPUTS_MAX];
+    tsr_shape output = tsr_shape_of(2, rows_together(probe, i), probe->cols);
     double *expected = probe->expected + i * probe->cols, *bound = probe->bound + i * probe->cols;
-    for (int j = 0; j < node->input_count; j++) rows[j] = row_of(inputs[j], probe->rows[i], probe->col, probe->cols);
-    TSR_RETURN_IF_FAILED(
-        evaluate(node, rule, owner, device, rows, &output, epsilon, expected, bound, error));
-    if (fused) evaluate_fused(fused, probe->cols, epsilon, expected, bound);
+    for (int j = 0; j < node->input_count; j++) rows[j] = rows_of(inputs[j], probe, i);
+    TSR_RETURN_IF_FAILED(evaluate(node, rule, owner, device, rows, &output, epsilon, expected, bound, error));
+    if (fused) evaluate_fused(fused, output, epsilon, expected, bound);
   }
   return TSR_OK;
 }
 
-tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, const tsr_step *step, uint64_t seed,
-                                     tsr_step_probe *probe, tsr_error *error) {
+tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, const tsr_step *step,
+                                     uint64_t seed, tsr_step_probe *probe, tsr_error *error) {
   tsr_status status = TSR_OK;
   const tsr_plan *plan = session->plan;
   const tsr_node *node = &plan->graph->nodes[step->node];
@@ -108,13 +132,10 @@ tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, con
   TSR_RETURN_IF_FAILED(
       tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->to, &output, error));
   if (tsr_tensor_is_empty(&output) || (whole && tsr_tensor_is_empty(&inputs[0]))) return TSR_OK;
-  if (whole && inputs[0].rows * inputs[0].cols > WHOLE_MAX) return TSR_OK;
-  choose_sample(&output, seed, probe);
-  if (whole) {
-    probe->row_count = 1;
-    probe->col = 0;
-    probe->cols = output.cols;
-  }
+  if (whole && inputs[0].rows * inputs[0].cols > REDUCED_MAX) return TSR_OK;
+  if (node->op == TSR_OPERATOR_SCALE && node->unit_axis)
+    inputs[0] = tsr_tensor_reshape(inputs[0], output.rows, output.cols);
+  choose_sample(&output, whole, seed, probe);
   probe->count = probe->row_count * probe->cols;
   probe->expected = tsr_calloc((size_t)probe->count, sizeof(double));
   probe->bound = tsr_calloc((size_t)probe->count, sizeof(double));
@@ -125,15 +146,27 @@ tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, con
     if (tsr_graph_at(plan->graph, node->inputs[0])->shape.axes == 1) as_matrix.axis++;
     if (tsr_graph_at(plan->graph, node->inputs[0])->shape.axes == 1 && node->op == TSR_OPERATOR_REDUCE)
       shape = (tsr_shape){.axes = 1, .extent = {1}};
-    TSR_TRY(evaluate(&as_matrix, &rule, owner, local->device, inputs, &shape, epsilon, probe->expected, probe->bound,
-                     error));
+    TSR_TRY(evaluate(&as_matrix, &rule, owner, local->device, inputs, &shape, epsilon, probe->expected,
+                     probe->bound, error));
   } else {
     const tsr_node *fused = step->fused < 0 ? NULL : &plan->graph->nodes[step->fused];
     TSR_TRY(expect_rows(node, fused, &rule, owner, local->device, inputs, epsilon, probe, error));
   }
 done:
-  if (status != TSR_OK) drop(probe);
+  if (status != TSR_OK) tsr_check_elements_drop(probe);
   return status;
+}
+
+/* Of some sampled rows, from the i-th on. */
+static void compare(const tsr_step_probe *probe, int64_t i, const double *found, tsr_dtype dtype,
+                    const char *name, int member, tsr_finding *finding) {
+  for (int64_t at = 0; at < rows_together(probe, i) * probe->cols; at++) {
+    double expected = probe->expected[i * probe->cols + at];
+    double bound = tsr_check_bound(dtype, fabs(expected), 4, probe->bound[i * probe->cols + at]);
+    tsr_finding_note(finding, found[at], expected, bound, "%s, element (%lld, %lld) of rank %d", name,
+                     (long long)(row_at(probe, i) + at / probe->cols),
+                     (long long)(probe->col + at % probe->cols), member);
+  }
 }
 
 tsr_status tsr_check_elements_after(tsr_session *session, tsr_local *local, const tsr_step *step,
@@ -142,21 +175,18 @@ tsr_status tsr_check_elements_after(tsr_session *session, tsr_local *local, cons
   tsr_tensor output;
   char buffer[80];
   const char *name = tsr_check_name(session->plan, step->value, buffer, sizeof buffer);
-  double *found = tsr_calloc((size_t)probe->cols, sizeof *found);
-  if (!probe->count) goto done;
+  if (!probe->count) return TSR_OK;
+  double *found = tsr_calloc((size_t)(rows_together(probe, 0) * probe->cols), sizeof *found);
   if (!found) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to check a step");
-  TSR_TRY(
-      tsr_tensor_of(session->plan, local->stores, local->active_index, step->value, step->to, &output, error));
-  for (int64_t i = 0; i < probe->row_count; i++) {
-    tsr_tensor row = row_of(output, probe->rows[i], probe->col, probe->cols);
-    TSR_TRY(tsr_tensor_read(local->device, &row, found, TSR_F64, probe->cols, 1, error));
-    for (int64_t j = 0; j < probe->cols; j++)
-      tsr_finding_note(finding, found[j], probe->expected[i * probe->cols + j], probe->bound[i * probe->cols + j],
-                       "%s, element (%lld, %lld) of rank %d", name, (long long)probe->rows[i],
-                       (long long)(probe->col + j), local->member);
+  TSR_TRY(tsr_tensor_of(session->plan, local->stores, local->active_index, step->value, step->to, &output,
+                        error));
+  for (int64_t i = 0; i < probe->row_count; i += rows_together(probe, i)) {
+    tsr_tensor rows = rows_of(output, probe, i);
+    TSR_TRY(tsr_tensor_read(local->device, &rows, found, TSR_F64, probe->cols, 1, error));
+    compare(probe, i, found, output.dtype, name, local->member, finding);
   }
 done:
   free(found);
-  drop(probe);
+  tsr_check_elements_drop(probe);
   return status;
 }

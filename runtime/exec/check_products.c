@@ -1,10 +1,11 @@
-/* A product C = alpha op(A) op(B) + beta C0 on one member, by Freivalds' probe: with a vector x of random signs on a
- * block of columns, C x must equal alpha A (B x) + beta C0 x. Every block of columns is probed, so that a single wrong
- * element anywhere shows if it is off by more than its row's bound.
+/* A product C = alpha op(A) op(B) + beta C0 on one member, by Freivalds' probe: with a vector x of random
+ * signs on a block of columns, C x must equal alpha A (B x) + beta C0 x. Every block of columns is probed, so
+ * that a single wrong element anywhere shows if it is off by more than its row's bound.
  *
- * The bound: an element of C carries at most e_ij = 4 sqrt(k) eps (|A||B|)_ij (Higham and Mary 2019, SIAM J. Sci.
- * Comput. 41). The signs are random, so the errors of a row add up as their root sum of squares, which is at most
- * sqrt(max_j e_ij * sum_j e_ij); both come from |A| times a vector. */
+ * The bound: an element of C carries at most e_ij = 4 sqrt(k) eps (|A||B|)_ij (Higham and Mary 2019, SIAM J.
+ * Sci. Comput. 41). The signs are random, so the errors of a row add up as their root sum of squares, which
+ * is at most sqrt(max_j e_ij * sum_j e_ij); both come from |A| times a vector. The probe's own sums, in f64,
+ * are off by no more than (n + k) 2^-53 |A||B| summed over the block. */
 #include <math.h>
 #include <string.h>
 
@@ -20,15 +21,15 @@ typedef struct probe {
   tsr_tensor a, b, c, c0;
   bool has_c0;
   int64_t m, n, k;
-  double *b_block;             /* [k][width] */
-  double *bx, *sum, *most;     /* [k]: B x, sum of |B|, largest |B| over the block */
-  double *rows;                /* [ROWS_AT_A_TIME][k] of A */
-  double *c_block, *c0_block;  /* [ROWS_AT_A_TIME][width] */
+  double *b_block;            /* [k][width] */
+  double *bx, *sum, *most;    /* [k]: B x, sum of |B|, largest |B| over the block */
+  double *rows;               /* [ROWS_AT_A_TIME][k] of A */
+  double *c_block, *c0_block; /* [ROWS_AT_A_TIME][width] */
 } probe;
 
 /* Reads rows x cols of op(tensor) beginning at (row, col). */
-static tsr_status read_block(tsr_device *device, tsr_tensor tensor, bool transposed, int64_t row, int64_t rows,
-                             int64_t col, int64_t cols, double *out, tsr_error *error) {
+static tsr_status read_block(tsr_device *device, tsr_tensor tensor, bool transposed, int64_t row,
+                             int64_t rows, int64_t col, int64_t cols, double *out, tsr_error *error) {
   tensor.row0 += transposed ? col : row;
   tensor.col0 += transposed ? row : col;
   tensor.rows = transposed ? cols : rows;
@@ -70,29 +71,34 @@ static void reduce_block(probe *p, int64_t width, const double *signs) {
   }
 }
 
-static void check_row(const probe *p, int64_t row, int64_t at, int64_t col, int64_t width, const double *signs,
-                      const char *name, int member, tsr_finding *finding) {
+static void check_row(const probe *p, int64_t row, int64_t at, int64_t col, int64_t width,
+                      const double *signs, const char *name, int member, tsr_finding *finding) {
   const double *a = p->rows + at * p->k, epsilon = tsr_dtype_epsilon(p->c.dtype);
-  double expected = 0, sum = 0, most = 0, found = 0, summand = 0;
+  double expected = 0, sum = 0, most = 0, found = 0, c0_sum = 0, c0_most = 0;
   for (int64_t i = 0; i < p->k; i++) {
     expected += a[i] * p->bx[i];
     sum += fabs(a[i]) * p->sum[i];
     most += fabs(a[i]) * p->most[i];
   }
-  double bound = 4 * sqrt((double)p->k) * epsilon * fabs(p->node->alpha) * sqrt(sum * most);
   expected *= p->node->alpha;
+  sum *= fabs(p->node->alpha);
+  most *= fabs(p->node->alpha);
   for (int64_t j = 0; j < width; j++) {
-    double c = p->c_block[at * width + j], c0 = p->has_c0 ? p->node->beta * p->c0_block[at * width + j] : 0;
-    found += c * signs[j];
-    summand += c0 * signs[j];
-    bound += 4 * epsilon * (fabs(c0) + fabs(c)) / sqrt((double)width);
+    double c0 = p->has_c0 ? p->node->beta * p->c0_block[at * width + j] : 0;
+    found += p->c_block[at * width + j] * signs[j];
+    expected += c0 * signs[j];
+    c0_sum += fabs(c0);
+    if (!(fabs(c0) <= c0_most)) c0_most = fabs(c0);
   }
-  tsr_finding_note(finding, found, expected + summand, bound, "%s, row %lld, columns %lld to %lld of rank %d", name,
+  double bound = 4 * epsilon * (sqrt((double)p->k) * sqrt(sum) * sqrt(most) + sqrt(c0_sum) * sqrt(c0_most));
+  bound += (double)(width + p->k) * 0x1p-53 * (sum + c0_sum);
+  bound = tsr_check_bound(p->c.dtype, sum + c0_sum, (double)(width * (p->k + 1)), bound);
+  tsr_finding_note(finding, found, expected, bound, "%s, row %lld, columns %lld to %lld of rank %d", name,
                    (long long)row, (long long)col, (long long)(col + width - 1), member);
 }
 
-static tsr_status check_block(probe *p, int64_t col, int64_t width, uint64_t seed, const char *name, int member,
-                              tsr_finding *finding, tsr_error *error) {
+static tsr_status check_block(probe *p, int64_t col, int64_t width, uint64_t seed, const char *name,
+                              int member, tsr_finding *finding, tsr_error *error) {
   double signs[BLOCK];
   for (int64_t j = 0; j < width; j++) signs[j] = tsr_check_sign(seed, (uint64_t)(col + j));
   TSR_RETURN_IF_FAILED(
@@ -100,9 +106,11 @@ static tsr_status check_block(probe *p, int64_t col, int64_t width, uint64_t see
   reduce_block(p, width, signs);
   for (int64_t row = 0; row < p->m; row += ROWS_AT_A_TIME) {
     int64_t rows = p->m - row < ROWS_AT_A_TIME ? p->m - row : ROWS_AT_A_TIME;
-    TSR_RETURN_IF_FAILED(read_block(p->device, p->a, p->node->transpose_a, row, rows, 0, p->k, p->rows, error));
+    TSR_RETURN_IF_FAILED(
+        read_block(p->device, p->a, p->node->transpose_a, row, rows, 0, p->k, p->rows, error));
     TSR_RETURN_IF_FAILED(read_block(p->device, p->c, false, row, rows, col, width, p->c_block, error));
-    if (p->has_c0) TSR_RETURN_IF_FAILED(read_block(p->device, p->c0, false, row, rows, col, width, p->c0_block, error));
+    if (p->has_c0)
+      TSR_RETURN_IF_FAILED(read_block(p->device, p->c0, false, row, rows, col, width, p->c0_block, error));
     for (int64_t i = 0; i < rows; i++) check_row(p, row + i, i, col, width, signs, name, member, finding);
   }
   return TSR_OK;
@@ -122,7 +130,8 @@ tsr_status tsr_check_product(tsr_session *session, tsr_local *local, const tsr_s
   TSR_TRY(tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->to, &p.c, error));
   p.has_c0 = node->beta != 0 && (!rule.one_owner[2] || local->active_index == 0);
   if (p.has_c0)
-    TSR_TRY(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[2], rule.in[2], &p.c0, error));
+    TSR_TRY(
+        tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[2], rule.in[2], &p.c0, error));
   p.m = p.c.rows;
   p.n = p.c.cols;
   p.k = node->transpose_a ? p.a.rows : p.a.cols;

@@ -1,7 +1,8 @@
 /* One step in lockstep: every member ends a part before anybody begins the next, and each part is checked.
  *
- * A collective is checked by sums with random signs over 256 classes of elements (by global index): what the members
- * held before must, added up, be what they hold after. */
+ * A collective is checked by sums with random signs over 256 classes of elements (by global index): what the
+ * members held before must, added up, be what they hold after. */
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,12 +21,13 @@ double tsr_check_sign(uint64_t seed, uint64_t index) {
   return (z ^ (z >> 31)) & 1 ? 1 : -1;
 }
 
-void tsr_finding_note(tsr_finding *finding, double found, double expected, double bound, const char *format, ...) {
+void tsr_finding_note(tsr_finding *finding, double found, double expected, double bound, const char *format,
+                      ...) {
   double error = fabs(found - expected);
   bool same = found == expected || (isnan(found) && isnan(expected));
   double ratio = same ? 0 : bound > 0 && error <= HUGE_VAL ? error / bound : HUGE_VAL;
-  if (isnan(ratio)) ratio = isnan(bound) && !isnan(error) ? 0 : HUGE_VAL;
-  if (bound > finding->detectable && bound < HUGE_VAL) finding->detectable = bound;
+  if (!isfinite(bound)) return;
+  if (2 * bound > finding->detectable) finding->detectable = 2 * bound;
   if (finding->where[0] && ratio <= finding->ratio) return;
   finding->ratio = ratio;
   finding->error = same ? 0 : error;
@@ -42,6 +44,11 @@ void tsr_finding_merge(tsr_finding *finding, const tsr_finding *other) {
   finding->detectable = detectable;
 }
 
+double tsr_check_bound(tsr_dtype dtype, double magnitude, double products, double bound) {
+  double largest = dtype == TSR_F64 ? DBL_MAX : FLT_MAX, smallest = dtype == TSR_F64 ? DBL_MIN : FLT_MIN;
+  return magnitude + bound < largest ? bound + products * smallest : INFINITY;
+}
+
 tsr_rule tsr_check_rule(const tsr_plan *plan, const tsr_step *step) {
   tsr_rule rules[TSR_RULES_MAX];
   const tsr_node *node = &plan->graph->nodes[step->node];
@@ -54,7 +61,8 @@ const char *tsr_check_name(const tsr_plan *plan, tsr_value value, char *buffer, 
   if (at->name || at->output)
     snprintf(buffer, bytes, "%s", at->name ? at->name : at->output);
   else
-    snprintf(buffer, bytes, "%s %%%u", tsr_operator_rules_of(plan->graph->nodes[at->producer].op)->name, value.id);
+    snprintf(buffer, bytes, "%s %%%u", tsr_operator_rules_of(plan->graph->nodes[at->producer].op)->name,
+             value.id);
   return buffer;
 }
 
@@ -63,8 +71,8 @@ typedef struct class_sums {
   double sum[CLASSES], absolute[CLASSES];
 } class_sums;
 
-static tsr_status sum_classes(tsr_session *session, tsr_local *local, tsr_value value, tsr_place place, uint64_t seed,
-                              class_sums *sums, tsr_error *error) {
+static tsr_status sum_classes(tsr_session *session, tsr_local *local, tsr_value value, tsr_place place,
+                              uint64_t seed, class_sums *sums, tsr_error *error) {
   const tsr_plan *plan = session->plan;
   tsr_tensor tensor;
   TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, value, place, &tensor, error));
@@ -92,8 +100,10 @@ static tsr_status sum_classes(tsr_session *session, tsr_local *local, tsr_value 
   return status;
 }
 
-/* Adds up every active member's sums for a layout of which each holds a part; of a replicated one, the own sums. */
-static tsr_status gather_sums(tsr_session *session, const class_sums *own, class_sums *total, tsr_error *error) {
+/* Adds up every active member's sums for a layout of which each holds a part; of a replicated one, the own
+ * sums. */
+static tsr_status gather_sums(tsr_session *session, const class_sums *own, class_sums *total,
+                              tsr_error *error) {
   size_t members = (size_t)tsr_group_member_count(session->group);
   class_sums *all = tsr_calloc(members, sizeof *all);
   tsr_status status =
@@ -115,25 +125,31 @@ done:
 typedef struct lockstep {
   tsr_session *session;
   uint64_t seed;
-  class_sums *own;       /* [local] */
+  class_sums *own; /* [local] */
   class_sums before;
   tsr_step_probe *probes; /* [local] */
   tsr_finding *finding;
 } lockstep;
 
-static tsr_status all_sums(lockstep *l, const tsr_step *step, tsr_place place, class_sums *total, tsr_error *error) {
+static tsr_status all_sums(lockstep *l, tsr_value value, tsr_place place, class_sums *total,
+                           tsr_error *error) {
   tsr_status status = TSR_OK;
   memset(l->own, 0, (size_t)l->session->local_count * sizeof *l->own);
-  for (int i = 0; i < l->session->local_count && status == TSR_OK; i++)
-    if (l->session->locals[i].active_index >= 0)
-      status = sum_classes(l->session, &l->session->locals[i], step->value, place, l->seed, &l->own[i], error);
+  for (int i = 0; i < l->session->local_count && status == TSR_OK; i++) {
+    tsr_local *local = &l->session->locals[i];
+    if (local->active_index >= 0)
+      status = tsr_local_blame(
+          local, sum_classes(l->session, local, value, place, l->seed, &l->own[i], error), error);
+  }
   TSR_RETURN_IF_FAILED(tsr_session_agree(l->session, status, error));
   return gather_sums(l->session, l->own, total, error);
 }
 
-/* A maximum has no such sums; nothing to compare then. */
-static bool has_sums(const tsr_step *step) {
-  return step->kind == TSR_STEP_CONVERT && step->from != TSR_PLACE_MAX;
+/* A maximum has no such sums, and of a block in the middle of three axes the global index is not known here.
+ */
+static bool has_sums(const lockstep *l, const tsr_step *step) {
+  const tsr_shape *shape = &tsr_graph_at(l->session->plan->graph, step->value)->shape;
+  return step->kind == TSR_STEP_CONVERT && step->from != TSR_PLACE_MAX && shape->axes <= 2;
 }
 
 static bool is_product(const lockstep *l, const tsr_step *step) {
@@ -142,12 +158,21 @@ static bool is_product(const lockstep *l, const tsr_step *step) {
 
 static tsr_status before_step(lockstep *l, const tsr_step *step, tsr_error *error) {
   tsr_status status = TSR_OK;
-  if (has_sums(step)) return all_sums(l, step, step->from, &l->before, error);
+  if (has_sums(l, step)) return all_sums(l, step->value, step->from, &l->before, error);
   if (step->kind != TSR_STEP_NODE || is_product(l, step)) return TSR_OK;
   for (int i = 0; i < l->session->local_count && status == TSR_OK; i++)
     if (l->session->locals[i].active_index >= 0)
-      status = tsr_check_elements_before(l->session, &l->session->locals[i], step, l->seed, &l->probes[i], error);
+      status = tsr_local_blame(
+          &l->session->locals[i],
+          tsr_check_elements_before(l->session, &l->session->locals[i], step, l->seed, &l->probes[i], error),
+          error);
   return tsr_session_agree(l->session, status, error);
+}
+
+/* Relative rounding error of the sums themselves, in f64, whatever the order. */
+static double sum_error(const tsr_plan *plan, tsr_value value) {
+  double count = (double)tsr_shape_count(&tsr_graph_at(plan->graph, value)->shape);
+  return (count / CLASSES + plan->decision.active_count + 2) * DBL_EPSILON;
 }
 
 static void compare_sums(lockstep *l, const tsr_step *step, const class_sums *after, int member) {
@@ -155,27 +180,74 @@ static void compare_sums(lockstep *l, const tsr_step *step, const class_sums *af
   const tsr_plan *plan = l->session->plan;
   const char *name = tsr_check_name(plan, step->value, buffer, sizeof buffer);
   double epsilon = tsr_dtype_epsilon(tsr_graph_at(plan->graph, step->value)->dtype);
-  /* Adding up n summands rounds n - 1 times; moving data not at all, but the f64 sums do. */
+  /* Adding up n summands rounds n - 1 times; moving data not at all. */
   double roundings = step->from < 0 ? plan->decision.active_count - 1 : 0;
   for (int j = 0; j < CLASSES; j++) {
-    double bound = (roundings * epsilon + 1e-13) * l->before.absolute[j];
-    tsr_finding_note(l->finding, after->sum[j], l->before.sum[j], bound, "%s of %s, elements %d modulo %d of rank %d",
-                     tsr_collective_kind_name(step->collective), name, j, CLASSES, member);
+    double absolute = l->before.absolute[j];
+    double bound = (roundings * epsilon + sum_error(plan, step->value)) * absolute;
+    if (roundings > 0)
+      bound = tsr_check_bound(tsr_graph_at(plan->graph, step->value)->dtype, absolute, 0, bound);
+    tsr_finding_note(l->finding, after->sum[j], l->before.sum[j], bound,
+                     "%s of %s, elements %d modulo %d of rank %d", tsr_collective_kind_name(step->collective),
+                     name, j, CLASSES, member);
   }
 }
 
 static tsr_status after_convert(lockstep *l, const tsr_step *step, tsr_error *error) {
   class_sums total;
-  TSR_RETURN_IF_FAILED(all_sums(l, step, step->to, &total, error));
+  TSR_RETURN_IF_FAILED(all_sums(l, step->value, step->to, &total, error));
   for (int i = 0; i < l->session->local_count; i++)
     if (l->session->locals[i].active_index >= 0)
       compare_sums(l, step, step->to >= 0 ? &total : &l->own[i], l->session->locals[i].member);
   return TSR_OK;
 }
 
+/* The target of an assign holds the value's own elements. */
+static tsr_status after_copy(lockstep *l, const tsr_step *step, tsr_error *error) {
+  class_sums total;
+  char buffer[80];
+  const tsr_plan *plan = l->session->plan;
+  const char *name = tsr_check_name(plan, step->target, buffer, sizeof buffer);
+  TSR_RETURN_IF_FAILED(all_sums(l, step->value, step->from, &l->before, error));
+  TSR_RETURN_IF_FAILED(all_sums(l, step->target, step->to, &total, error));
+  for (int j = 0; j < CLASSES; j++)
+    tsr_finding_note(l->finding, total.sum[j], l->before.sum[j],
+                     sum_error(plan, step->value) * l->before.absolute[j],
+                     "assign to %s, elements %d modulo %d", name, j, CLASSES);
+  return TSR_OK;
+}
+
+/* What is replicated must be the same everywhere: every member's sums are the mean of all. */
+static tsr_status check_replica(lockstep *l, tsr_value value, tsr_error *error) {
+  class_sums total;
+  char buffer[80];
+  const tsr_plan *plan = l->session->plan;
+  const char *name = tsr_check_name(plan, value, buffer, sizeof buffer);
+  double members = plan->decision.active_count;
+  TSR_RETURN_IF_FAILED(all_sums(l, value, TSR_PLACE_REPLICATE, &total, error));
+  for (int i = 0; i < l->session->local_count; i++)
+    for (int j = 0; j < CLASSES && l->session->locals[i].active_index >= 0; j++)
+      tsr_finding_note(l->finding, l->own[i].sum[j], total.sum[j] / members,
+                       sum_error(plan, value) * total.absolute[j] / members,
+                       "%s of rank %d against the others, elements %d modulo %d", name,
+                       l->session->locals[i].member, j, CLASSES);
+  return TSR_OK;
+}
+
+static tsr_status check_replicas(lockstep *l, tsr_error *error) {
+  const tsr_plan *plan = l->session->plan;
+  for (size_t id = 1; id < plan->graph->value_count; id++) {
+    bool leaf = plan->graph->values[id].producer < 0 && plan->graph->values[id].shape.axes <= 2;
+    if (leaf && plan->decision.active_count > 1 && plan->decision.choices[id].produced == TSR_PLACE_REPLICATE)
+      TSR_RETURN_IF_FAILED(check_replica(l, (tsr_value){(uint32_t)id}, error));
+  }
+  return TSR_OK;
+}
+
 static tsr_status after_step(lockstep *l, const tsr_step *step, tsr_error *error) {
   tsr_status status = TSR_OK;
-  if (has_sums(step)) return after_convert(l, step, error);
+  if (has_sums(l, step)) return after_convert(l, step, error);
+  if (step->kind == TSR_STEP_COPY) return after_copy(l, step, error);
   if (step->kind != TSR_STEP_NODE) return TSR_OK;
   for (int i = 0; i < l->session->local_count && status == TSR_OK; i++) {
     tsr_local *local = &l->session->locals[i];
@@ -183,6 +255,7 @@ static tsr_status after_step(lockstep *l, const tsr_step *step, tsr_error *error
     status = is_product(l, step)
                  ? tsr_check_product(l->session, local, step, l->seed, l->finding, error)
                  : tsr_check_elements_after(l->session, local, step, &l->probes[i], l->finding, error);
+    tsr_local_blame(local, status, error);
   }
   return tsr_session_agree(l->session, status, error);
 }
@@ -195,7 +268,7 @@ static tsr_status run_part(tsr_session *session, int index, tsr_error *error) {
       tsr_local *local = &session->locals[i];
       bool ended;
       if (local->active_index < 0 || local->step > index) continue;
-      TSR_RETURN_IF_FAILED(tsr_local_advance(session, local, &ended, error));
+      TSR_RETURN_IF_FAILED(tsr_local_blame(local, tsr_local_advance(session, local, &ended, error), error));
       all &= ended;
     }
     if (!all) TSR_RETURN_IF_FAILED(tsr_group_wait_turn(session->group, error));
@@ -214,6 +287,7 @@ tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *
   l.probes = tsr_calloc(locals, sizeof *l.probes);
   if (!l.own || !l.probes) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to check a step");
   TSR_TRY(tsr_session_agree(session, status, error));
+  TSR_TRY(check_replicas(&l, error));
   for (size_t i = 0; i < locals; i++) session->locals[i].step = 0;
   for (int i = 0; i < session->plan->step_count; i++) {
     const tsr_step *step = &session->plan->steps[i];
@@ -225,6 +299,7 @@ tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *
     TSR_TRY(after_step(&l, step, error));
   }
 done:
+  for (size_t i = 0; l.probes && i < locals; i++) tsr_check_elements_drop(&l.probes[i]);
   free(l.own);
   free(l.probes);
   return status;

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-tsr_status tsr_convert_init(tsr_convert *convert, const tsr_plan *plan, const tsr_step *step, int active_index,
-                            tsr_device *device, const tsr_store *stores, tsr_group *group, void *scratch,
-                            void *packing, tsr_error *error) {
+tsr_status tsr_convert_init(tsr_convert *convert, const tsr_plan *plan, const tsr_step *step,
+                            int active_index, tsr_device *device, const tsr_store *stores, tsr_group *group,
+                            void *scratch, void *packing, tsr_error *error) {
   int64_t counts[plan->decision.active_count];
   tsr_collective_options options;
   size_t scratch_bytes, bytes = tsr_plan_convert_host_bytes(plan, step, active_index, &scratch_bytes);
@@ -14,22 +14,24 @@ tsr_status tsr_convert_init(tsr_convert *convert, const tsr_plan *plan, const ts
                            .active_index = active_index,
                            .packed = bytes > scratch_bytes,
                            .packing = packing};
-  TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, stores, active_index, step->value, step->from, &convert->from, error));
+  TSR_RETURN_IF_FAILED(
+      tsr_tensor_of(plan, stores, active_index, step->value, step->from, &convert->from, error));
   TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, stores, active_index, step->value, step->to, &convert->to, error));
-  if (convert->from.store->piece_count > TSR_CONVERT_PIECES_MAX || convert->to.store->piece_count > TSR_CONVERT_PIECES_MAX)
+  if (convert->from.store->piece_count > TSR_CONVERT_PIECES_MAX ||
+      convert->to.store->piece_count > TSR_CONVERT_PIECES_MAX)
     return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "a value of more than %d allocations cannot be sent",
                     TSR_CONVERT_PIECES_MAX);
   tsr_plan_collective(plan, step, counts, &options);
-  return tsr_collective_create(group, plan->decision.active[active_index], &options, scratch, &convert->collective,
-                               error);
+  return tsr_collective_create(group, plan->decision.active[active_index], &options, scratch,
+                               &convert->collective, error);
 }
 
 void tsr_convert_finish(tsr_convert *convert) {
   tsr_collective_destroy(&convert->collective);
 }
 
-static tsr_status map_store(const tsr_convert *convert, const tsr_tensor *tensor, tsr_host_mode mode, void **pointers,
-                            tsr_error *error) {
+static tsr_status map_store(const tsr_convert *convert, const tsr_tensor *tensor, tsr_host_mode mode,
+                            void **pointers, tsr_error *error) {
   for (int i = 0; i < tensor->store->piece_count; i++)
     TSR_RETURN_IF_FAILED(tsr_device_host_begin(convert->device, tensor->store->pieces[i], 0,
                                                tensor->store->pieces[i]->bytes, mode, &pointers[i], error));
@@ -39,8 +41,7 @@ static tsr_status map_store(const tsr_convert *convert, const tsr_tensor *tensor
 static tsr_status unmap_store(const tsr_convert *convert, const tsr_tensor *tensor, void **pointers,
                               tsr_error *error) {
   for (int i = 0; i < tensor->store->piece_count; i++)
-    TSR_RETURN_IF_FAILED(
-        tsr_device_host_end(convert->device, tensor->store->pieces[i], pointers[i], error));
+    TSR_RETURN_IF_FAILED(tsr_device_host_end(convert->device, tensor->store->pieces[i], pointers[i], error));
   return TSR_OK;
 }
 
@@ -74,13 +75,15 @@ static void outer_inner(const tsr_convert *convert, int64_t *outer, int64_t *ext
 }
 
 /* Copies `bytes` bytes at byte `offset` of a mapped, row-major store that may be in pieces. */
-static void copy_flat(const tsr_tensor *tensor, void *const *pointers, int64_t offset, char *data, int64_t bytes,
-                      bool to_store) {
+static void copy_flat(const tsr_tensor *tensor, void *const *pointers, int64_t offset, char *data,
+                      int64_t bytes, bool to_store) {
   int64_t size = (int64_t)tsr_dtype_bytes(tensor->dtype);
   int64_t piece_bytes = tensor->units_per_piece * tensor->store_cols * size;
   while (bytes > 0) {
-    int64_t piece = tensor->store->piece_count > 1 ? offset / piece_bytes : 0, within = offset - piece * piece_bytes;
-    int64_t room = tensor->store->piece_count > 1 ? piece_bytes - within : bytes, now = bytes < room ? bytes : room;
+    int64_t piece = tensor->store->piece_count > 1 ? offset / piece_bytes : 0,
+            within = offset - piece * piece_bytes;
+    int64_t room = tensor->store->piece_count > 1 ? piece_bytes - within : bytes,
+            now = bytes < room ? bytes : room;
     char *store = (char *)pointers[piece] + within;
     memcpy(to_store ? store : data, to_store ? data : store, (size_t)now);
     offset += now;
@@ -90,7 +93,8 @@ static void copy_flat(const tsr_tensor *tensor, void *const *pointers, int64_t o
 }
 
 /* Between the whole value in a store and members' blocks one after another in packing. */
-static void copy_blocks(const tsr_convert *convert, const tsr_tensor *tensor, void *const *pointers, bool to_store) {
+static void copy_blocks(const tsr_convert *convert, const tsr_tensor *tensor, void *const *pointers,
+                        bool to_store) {
   int64_t outer, extent, inner, size = (int64_t)tsr_dtype_bytes(tensor->dtype);
   outer_inner(convert, &outer, &extent, &inner);
   tsr_place split = convert->step->from >= 0 ? convert->step->from : convert->step->to;

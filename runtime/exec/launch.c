@@ -6,21 +6,23 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* --- products ----------------------------------------------------------------------------------------------- */
+/* --- products
+ * ----------------------------------------------------------------------------------------------- */
 
 /* op(a) or op(b) seen untransposed: rows and columns change places. */
 static int64_t next_cut(const tsr_tensor *tensor, bool along_cols, int64_t position) {
   return along_cols ? tsr_tensor_next_col(tensor, position) : tsr_tensor_next_row(tensor, position);
 }
 
-static tsr_matrix operand_block(const tsr_tensor *tensor, bool transposed, int64_t row, int64_t rows, int64_t col,
-                                int64_t cols) {
-  return transposed ? tsr_tensor_block(tensor, col, cols, row, rows) : tsr_tensor_block(tensor, row, rows, col, cols);
+static tsr_matrix operand_block(const tsr_tensor *tensor, bool transposed, int64_t row, int64_t rows,
+                                int64_t col, int64_t cols) {
+  return transposed ? tsr_tensor_block(tensor, col, cols, row, rows)
+                    : tsr_tensor_block(tensor, row, rows, col, cols);
 }
 
 /* Sums over all of k into one block of c; the first product takes beta, the others add. */
-static tsr_status launch_product(const tsr_launch *launch, tsr_gemm_call call, int64_t i, int64_t j, int64_t k,
-                                 tsr_error *error) {
+static tsr_status launch_product(const tsr_launch *launch, tsr_gemm_call call, int64_t i, int64_t j,
+                                 int64_t k, tsr_error *error) {
   const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1];
   for (int64_t p = 0; p < k; p += call.k) {
     call.k = smaller(next_cut(a, !call.transpose_a, p), next_cut(b, call.transpose_b, p)) - p;
@@ -68,12 +70,14 @@ static tsr_status launch_matmul(const tsr_launch *launch, tsr_error *error) {
   return TSR_OK;
 }
 
-/* --- elementwise -------------------------------------------------------------------------------------------- */
+/* --- elementwise
+ * -------------------------------------------------------------------------------------------- */
 
 /* The block of an operand that belongs to a block of the output; a single row or column is broadcast. */
 static tsr_matrix map_block(const tsr_tensor *tensor, int64_t row, int64_t rows, int64_t col, int64_t cols) {
   bool one_row = tensor->rows == 1, one_col = tensor->cols == 1;
-  return tsr_tensor_block(tensor, one_row ? 0 : row, one_row ? 1 : rows, one_col ? 0 : col, one_col ? 1 : cols);
+  return tsr_tensor_block(tensor, one_row ? 0 : row, one_row ? 1 : rows, one_col ? 0 : col,
+                          one_col ? 1 : cols);
 }
 
 static int64_t map_end(const tsr_tensor *tensor, bool along_cols, int64_t position, int64_t end) {
@@ -100,20 +104,23 @@ static tsr_status launch_map(tsr_device *device, tsr_map_call call, const tsr_te
   return TSR_OK;
 }
 
-tsr_status tsr_launch_copy(tsr_device *device, const tsr_tensor *from, const tsr_tensor *to, tsr_error *error) {
+tsr_status tsr_launch_copy(tsr_device *device, const tsr_tensor *from, const tsr_tensor *to,
+                           tsr_error *error) {
   return launch_map(device, (tsr_map_call){.kind = TSR_MAP_SCALE, .alpha = 1}, from, NULL, to, error);
 }
 
-static tsr_status launch_scale(const tsr_launch *launch, double alpha, const tsr_tensor *a, tsr_error *error) {
-  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_SCALE, .alpha = alpha}, a, NULL, &launch->output,
-                    error);
+static tsr_status launch_scale(const tsr_launch *launch, double alpha, const tsr_tensor *a,
+                               tsr_error *error) {
+  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_SCALE, .alpha = alpha}, a, NULL,
+                    &launch->output, error);
 }
 
 static tsr_status launch_add(const tsr_launch *launch, tsr_error *error) {
   const tsr_node *node = launch->node;
   const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1];
   if (launch->fused)
-    return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_BIAS_UNARY, .unary = launch->fused->unary}, a, b,
+    return launch_map(launch->device,
+                      (tsr_map_call){.kind = TSR_MAP_BIAS_UNARY, .unary = launch->fused->unary}, a, b,
                       &launch->output, error);
   /* A summand that only one owner adds counts as zero elsewhere. */
   double alpha = launch->rule->one_owner[0] && !launch->owner ? 0 : node->alpha;
@@ -126,8 +133,8 @@ static tsr_status launch_add(const tsr_launch *launch, tsr_error *error) {
 }
 
 static tsr_status launch_multiply(const tsr_launch *launch, tsr_error *error) {
-  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_MULTIPLY}, &launch->inputs[0], &launch->inputs[1],
-                    &launch->output, error);
+  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_MULTIPLY}, &launch->inputs[0],
+                    &launch->inputs[1], &launch->output, error);
 }
 
 static tsr_status launch_scale_node(const tsr_launch *launch, tsr_error *error) {
@@ -142,11 +149,13 @@ static tsr_status launch_unary(const tsr_launch *launch, tsr_error *error) {
 }
 
 static tsr_status launch_unary_gradient(const tsr_launch *launch, tsr_error *error) {
-  return launch_map(launch->device, (tsr_map_call){.kind = TSR_MAP_UNARY_GRADIENT, .unary = launch->node->unary},
+  return launch_map(launch->device,
+                    (tsr_map_call){.kind = TSR_MAP_UNARY_GRADIENT, .unary = launch->node->unary},
                     &launch->inputs[0], &launch->inputs[1], &launch->output, error);
 }
 
-/* --- reductions --------------------------------------------------------------------------------------------- */
+/* --- reductions
+ * --------------------------------------------------------------------------------------------- */
 
 /* Nothing to reduce: the neutral element. */
 static tsr_status launch_neutral(const tsr_launch *launch, tsr_reduction reduction, tsr_error *error) {
@@ -157,7 +166,8 @@ static tsr_status launch_neutral(const tsr_launch *launch, tsr_reduction reducti
 }
 
 /* One piece of rows after another; sums over rows accumulate, sums over columns fill their own part. */
-static tsr_status launch_pieces(const tsr_launch *launch, tsr_reduce_call call, const tsr_tensor *b, tsr_error *error) {
+static tsr_status launch_pieces(const tsr_launch *launch, tsr_reduce_call call, const tsr_tensor *b,
+                                tsr_error *error) {
   const tsr_tensor *a = &launch->inputs[0];
   const tsr_tensor *out = &launch->output;
   bool along = call.kind == TSR_REDUCE_COLS, column = along && out->cols == 1;
@@ -182,7 +192,8 @@ static tsr_status launch_reduce(const tsr_launch *launch, tsr_error *error) {
   const tsr_node *node = launch->node;
   int axes = tsr_graph_at(launch->plan->graph, node->inputs[0])->shape.axes;
   if (axes > 2)
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "reduce of a value of %d axes: 2 at most are supported", axes);
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "reduce of a value of %d axes: 2 at most are supported",
+                    axes);
   if (tsr_tensor_is_empty(&launch->inputs[0])) return launch_neutral(launch, node->reduction, error);
   tsr_reduce_call call = {.reduction = node->reduction, .scale = 1};
   call.kind = node->axis == axes - 1 ? TSR_REDUCE_COLS : TSR_REDUCE_ROWS;
@@ -196,17 +207,14 @@ static tsr_status launch_squared_error(const tsr_launch *launch, tsr_error *erro
   return launch_pieces(launch, call, &launch->inputs[1], error);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ */
+/* ------------------------------------------------------------------------------------------------------------
+ */
 
 static const tsr_launcher launchers[TSR_OPERATOR_COUNT] = {
-    [TSR_OPERATOR_MATMUL] = launch_matmul,
-    [TSR_OPERATOR_ADD] = launch_add,
-    [TSR_OPERATOR_MULTIPLY] = launch_multiply,
-    [TSR_OPERATOR_SCALE] = launch_scale_node,
-    [TSR_OPERATOR_UNARY] = launch_unary,
-    [TSR_OPERATOR_UNARY_GRADIENT] = launch_unary_gradient,
-    [TSR_OPERATOR_REDUCE] = launch_reduce,
-    [TSR_OPERATOR_SQUARED_ERROR] = launch_squared_error,
+    [TSR_OPERATOR_MATMUL] = launch_matmul,     [TSR_OPERATOR_ADD] = launch_add,
+    [TSR_OPERATOR_MULTIPLY] = launch_multiply, [TSR_OPERATOR_SCALE] = launch_scale_node,
+    [TSR_OPERATOR_UNARY] = launch_unary,       [TSR_OPERATOR_UNARY_GRADIENT] = launch_unary_gradient,
+    [TSR_OPERATOR_REDUCE] = launch_reduce,     [TSR_OPERATOR_SQUARED_ERROR] = launch_squared_error,
 };
 
 tsr_status tsr_launch_node(const tsr_launch *launch, tsr_error *error) {

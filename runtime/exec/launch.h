@@ -10,10 +10,10 @@ typedef struct tsr_launch {
   const tsr_node *node;
   const tsr_rule *rule;
   tsr_device *device;
-  bool owner;              /* this member adds what only one owner may add */
+  bool owner; /* this member adds what only one owner may add */
   tsr_tensor inputs[TSR_NODE_INPUTS_MAX];
   tsr_tensor output;
-  const tsr_node *fused;   /* the activation computed with a bias; NULL = none */
+  const tsr_node *fused; /* the activation computed with a bias; NULL = none */
   tsr_buffer *workspace;
 } tsr_launch;
 
@@ -22,6 +22,7 @@ typedef tsr_status (*tsr_launcher)(const tsr_launch *launch, tsr_error *error);
 /* Enqueues the node. */
 tsr_status tsr_launch_node(const tsr_launch *launch, tsr_error *error);
 /* Enqueues to = from. */
-tsr_status tsr_launch_copy(tsr_device *device, const tsr_tensor *from, const tsr_tensor *to, tsr_error *error);
+tsr_status tsr_launch_copy(tsr_device *device, const tsr_tensor *from, const tsr_tensor *to,
+                           tsr_error *error);
 
 #endif

@@ -21,7 +21,8 @@ static tsr_status slowest_times(tsr_session *session, double *seconds, tsr_error
   size_t steps = session->sample_count + 1, locals = (size_t)session->local_count;
   size_t members = (size_t)tsr_group_member_count(session->group);
   double *own = tsr_calloc(locals * steps, sizeof *own), *all = tsr_calloc(members * steps, sizeof *all);
-  if (!own || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the times of %zu steps", steps);
+  if (!own || !all)
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the times of %zu steps", steps);
   TSR_TRY(tsr_session_agree(session, status, error));
   for (size_t i = 0; i < locals; i++) {
     memcpy(own + i * steps, session->sample_seconds, session->sample_count * sizeof *own);
@@ -37,7 +38,8 @@ done:
   return status;
 }
 
-tsr_status tsr_session_report(tsr_session *session, tsr_report *out, tsr_member_report *members, tsr_error *error) {
+tsr_status tsr_session_report(tsr_session *session, tsr_report *out, tsr_member_report *members,
+                              tsr_error *error) {
   tsr_status status = TSR_OK;
   TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_report", error));
   uint64_t steps = session->step_count;

@@ -2,17 +2,21 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "plan/buffers.h"
 #include "profile/measure.h"
 
+enum { TURNS_BEFORE_REST = 1000 }; /* short work ends within these, and without the lateness of a sleep */
+
 tsr_status tsr_session_usable(const tsr_session *session, const char *call, tsr_error *error) {
   if (session->poisoned)
-    return tsr_fail(error, TSR_ERROR_POISONED, "%s: the session failed earlier; only tsr_session_destroy is legal",
-                    call);
+    return tsr_fail(error, TSR_ERROR_POISONED,
+                    "%s: the session failed earlier; only tsr_session_destroy is legal", call);
   if (session->in_flight)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: a step is in flight; call tsr_session_wait first", call);
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: a step is in flight; call tsr_session_wait first",
+                    call);
   return TSR_OK;
 }
 
@@ -40,25 +44,28 @@ tsr_status tsr_session_fail(tsr_session *session, tsr_status status) {
 tsr_status tsr_local_blame(const tsr_local *local, tsr_status status, tsr_error *error) {
   if (status == TSR_OK || !error || error->rank >= 0) return status;
   error->rank = local->member;
-  if (!error->device[0]) snprintf(error->device, sizeof error->device, "%.*s", (int)sizeof error->device - 1, local->device->info.name);
+  if (!error->device[0])
+    snprintf(error->device, sizeof error->device, "%.*s", (int)sizeof error->device - 1,
+             local->device->info.name);
   return status;
 }
 
-tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value, tsr_tensor *out,
-                              tsr_error *error) {
+tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value,
+                              tsr_tensor *out, tsr_error *error) {
   return tsr_tensor_of(session->plan, local->stores, local->active_index, value,
                        tsr_plan_final_place(session->plan, value), out, error);
 }
 
-/* --- creation ----------------------------------------------------------------------------------------------- */
+/* --- creation
+ * ----------------------------------------------------------------------------------------------- */
 
 static tsr_status allocate_stores(tsr_local *local, const tsr_plan *plan, tsr_error *error) {
   uint64_t before = tsr_device_bytes_used(local->device);
   local->stores = tsr_calloc((size_t)plan->storage_count, sizeof *local->stores);
-  if (!local->stores) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d stores", plan->storage_count);
+  if (!local->stores)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d stores", plan->storage_count);
   for (int i = 0; i < plan->storage_count; i++) {
-    tsr_status status =
-        tsr_store_init(&local->stores[i], plan, i, local->active_index, local->device, error);
+    tsr_status status = tsr_store_init(&local->stores[i], plan, i, local->active_index, local->device, error);
     if (status != TSR_OK) {
       tsr_error_wrap(error, "while allocating the plan's %llu bytes",
                      (unsigned long long)plan->members[local->member].bytes);
@@ -81,7 +88,8 @@ static tsr_status allocate_host(tsr_local *local, const tsr_plan *plan, tsr_erro
   local->packing = tsr_malloc_pages(packing);
   local->converts = tsr_calloc((size_t)plan->step_count, sizeof *local->converts);
   if (!local->scratch || !local->packing || !local->converts)
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no host memory for collectives (%zu bytes)", scratch + packing);
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no host memory for collectives (%zu bytes)",
+                    scratch + packing);
   return TSR_OK;
 }
 
@@ -115,7 +123,8 @@ static tsr_status create_local(tsr_session *session, tsr_local *local, tsr_devic
     if (plan->decision.active[r] == local->member) local->active_index = r;
   local->report.bytes_planned = plan->members[local->member].bytes;
   if (local->active_index < 0) return TSR_OK;
-  TSR_RETURN_IF_FAILED(tsr_member_match(&plan->cluster->members[local->member], device, local->member, error));
+  TSR_RETURN_IF_FAILED(
+      tsr_member_match(&plan->cluster->members[local->member], device, local->member, error));
   TSR_RETURN_IF_FAILED(allocate_stores(local, plan, error));
   local->report.bytes_allocated = local->allocated_bytes;
   TSR_RETURN_IF_FAILED(allocate_host(local, plan, error));
@@ -134,8 +143,8 @@ static tsr_status check_create(const tsr_group *group, const tsr_plan *plan, tsr
 static tsr_status allocate_session(tsr_group *group, const tsr_plan *plan, size_t count, tsr_session **out,
                                    tsr_error *error) {
   if (count != (size_t)tsr_group_local_count(group))
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members", count,
-                    tsr_group_local_count(group));
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members",
+                    count, tsr_group_local_count(group));
   tsr_session *session = tsr_calloc(1, sizeof *session);
   if (session) session->locals = tsr_calloc(count, sizeof *session->locals);
   if (session) session->sample_seconds = tsr_calloc(TSR_SESSION_SAMPLES, sizeof *session->sample_seconds);
@@ -154,8 +163,8 @@ static tsr_status allocate_session(tsr_group *group, const tsr_plan *plan, size_
   return TSR_OK;
 }
 
-tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices, size_t count,
-                              tsr_session **out, tsr_error *error) {
+tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices,
+                              size_t count, tsr_session **out, tsr_error *error) {
   tsr_session *session;
   TSR_RETURN_IF_FAILED(check_create(group, plan, error));
   tsr_status status = allocate_session(group, plan, count, &session, error);
@@ -163,12 +172,14 @@ tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device
   for (size_t i = 0; i < count; i++) {
     tsr_local *local = &session->locals[i];
     local->member = tsr_group_local_member(group, (int)i);
-    if (status == TSR_OK) status = tsr_local_blame(local, create_local(session, local, devices[i], error), error);
+    if (status == TSR_OK)
+      status = tsr_local_blame(local, create_local(session, local, devices[i], error), error);
   }
   TSR_TRY(tsr_session_agree(session, status, error));
   for (int i = 0; i < session->local_count && status == TSR_OK; i++)
     if (session->locals[i].active_index >= 0)
-      status = tsr_local_blame(&session->locals[i], create_converts(session, &session->locals[i], error), error);
+      status =
+          tsr_local_blame(&session->locals[i], create_converts(session, &session->locals[i], error), error);
   TSR_TRY(tsr_session_agree(session, status, error));
   *out = session;
   return TSR_OK;
@@ -179,7 +190,8 @@ done:
 
 static void destroy_local(tsr_local *local, const tsr_plan *plan) {
   for (int i = 0; local->converts && i < plan->step_count; i++) tsr_convert_finish(&local->converts[i]);
-  for (int i = 0; local->stores && i < plan->storage_count; i++) tsr_store_finish(&local->stores[i], local->device);
+  for (int i = 0; local->stores && i < plan->storage_count; i++)
+    tsr_store_finish(&local->stores[i], local->device);
   free(local->converts);
   free(local->stores);
   free(local->scratch);
@@ -198,9 +210,11 @@ void tsr_session_destroy(tsr_session **session) {
   *session = NULL;
 }
 
-/* --- a step ------------------------------------------------------------------------------------------------- */
+/* --- a step
+ * ------------------------------------------------------------------------------------------------- */
 
-static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_step *step, tsr_error *error) {
+static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_step *step,
+                              tsr_error *error) {
   const tsr_plan *plan = session->plan;
   if (step->kind == TSR_STEP_COPY) {
     tsr_tensor from, to;
@@ -220,10 +234,11 @@ static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_
                        .owner = local->active_index == 0,
                        .fused = step->fused < 0 ? NULL : &plan->graph->nodes[step->fused]};
   int workspace = tsr_plan_workspace(plan);
-  if (workspace >= 0 && local->stores[workspace].piece_count) launch.workspace = local->stores[workspace].pieces[0];
+  if (workspace >= 0 && local->stores[workspace].piece_count)
+    launch.workspace = local->stores[workspace].pieces[0];
   for (int j = 0; j < node->input_count; j++)
-    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[j], launch.rule->in[j],
-                                       &launch.inputs[j], error));
+    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[j],
+                                       launch.rule->in[j], &launch.inputs[j], error));
   TSR_RETURN_IF_FAILED(
       tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->to, &launch.output, error));
   return tsr_launch_node(&launch, error);
@@ -287,7 +302,8 @@ static void note_seconds(tsr_session *session, double seconds) {
   if (session->sample_count == TSR_SESSION_SAMPLES) { /* step is an even multiple of the stride: it stays */
     session->sample_count /= 2;
     session->sample_stride *= 2;
-    for (size_t i = 0; i < session->sample_count; i++) session->sample_seconds[i] = session->sample_seconds[2 * i];
+    for (size_t i = 0; i < session->sample_count; i++)
+      session->sample_seconds[i] = session->sample_seconds[2 * i];
   }
   session->sample_seconds[session->sample_count++] = seconds;
 }
@@ -322,15 +338,35 @@ tsr_status tsr_session_test(tsr_session *session, bool *done, tsr_error *error) 
   return TSR_OK;
 }
 
+/* No local member waits for another's message. */
+static bool only_devices_work(const tsr_session *session) {
+  for (int i = 0; i < session->local_count; i++) {
+    const tsr_local *local = &session->locals[i];
+    if (local->converting && local->converts[local->step].phase == TSR_CONVERT_COLLECTIVE) return false;
+  }
+  return true;
+}
+
+/* A CPU device's threads may have no core but ours, and asking all the time takes it from them. */
+static void rest(void) {
+  const struct timespec a_moment = {.tv_nsec = 100000};
+  nanosleep(&a_moment, NULL);
+}
+
 tsr_status tsr_session_wait(tsr_session *session, tsr_error *error) {
   bool done = false;
   if (!session->in_flight)
-    return session->poisoned ? tsr_session_usable(session, "tsr_session_wait", error)
-                             : tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_wait: no step was started");
-  for (;;) {
+    return session->poisoned
+               ? tsr_session_usable(session, "tsr_session_wait", error)
+               : tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_wait: no step was started");
+  for (int turns = 0;; turns++) {
     TSR_RETURN_IF_FAILED(tsr_session_test(session, &done, error));
     if (done) break;
-    session->step_status = tsr_group_wait_turn(session->group, &session->step_error);
+    if (!only_devices_work(session)) turns = 0;
+    if (turns < TURNS_BEFORE_REST)
+      session->step_status = tsr_group_wait_turn(session->group, &session->step_error);
+    else
+      rest();
   }
   session->in_flight = false;
   if (session->step_status == TSR_OK) {

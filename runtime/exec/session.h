@@ -10,33 +10,33 @@
 
 /* One member that this process drives. */
 typedef struct tsr_local {
-  int member;              /* index in the group */
-  int active_index;        /* among the plan's active members; -1 = excluded: it holds and does nothing */
+  int member;       /* index in the group */
+  int active_index; /* among the plan's active members; -1 = excluded: it holds and does nothing */
   tsr_device *device;
   tsr_store *stores;       /* [plan storage] */
   tsr_convert *converts;   /* [step]; used by CONVERT steps */
   void *scratch, *packing; /* host memory, shared by all converts */
   uint64_t allocated_bytes;
 
-  int step;                /* next step to be enqueued */
-  bool converting;         /* step `step` has begun */
-  bool done;               /* all steps were enqueued and have ended */
+  int step;        /* next step to be enqueued */
+  bool converting; /* step `step` has begun */
+  bool done;       /* all steps were enqueued and have ended */
   double collective_started;
-  uint64_t sent_before;    /* counter of the group when the step began */
+  uint64_t sent_before; /* counter of the group when the step began */
   tsr_member_report report;
 } tsr_local;
 
 struct tsr_session {
   tsr_context *context;
-  tsr_group *group;      /* borrowed */
-  const tsr_plan *plan;  /* borrowed */
+  tsr_group *group;     /* borrowed */
+  const tsr_plan *plan; /* borrowed */
   int local_count;
   tsr_local *locals;
   bool in_flight, poisoned;
-  bool own_part_ended;   /* of the step in flight */
+  bool own_part_ended; /* of the step in flight */
   tsr_status step_status;
   tsr_error step_error;
-  double started;        /* when the step in flight began */
+  double started; /* when the step in flight began */
   uint64_t step_count;
   double last_seconds;    /* of the last step: this process's */
   double *sample_seconds; /* of steps 0, stride, 2 stride, ...: this process's */
@@ -44,8 +44,8 @@ struct tsr_session {
   size_t sample_count;
 };
 
-/* Step times that are kept, an even number: when they are full, every second one is dropped, so that a step needs no
- * memory however many there are. The same on all processes. */
+/* Step times that are kept, an even number: when they are full, every second one is dropped, so that a step
+ * needs no memory however many there are. The same on all processes. */
 enum { TSR_SESSION_SAMPLES = 4096 };
 
 /* The local of a group's member; INVALID_ARGUMENT if it is not local. */
@@ -54,17 +54,17 @@ tsr_status tsr_session_local(tsr_session *session, int member, tsr_local **out, 
 tsr_status tsr_session_usable(const tsr_session *session, const char *call, tsr_error *error);
 /* Agrees on a phase's status; a lost rank poisons the session. */
 tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *error);
-/* Failed where others may wait in a collective that this process will never enter: an agreement would wait for them for
- * ever, so they are told instead. Returns status. */
+/* Failed where others may wait in a collective that this process will never enter: an agreement would wait
+ * for them for ever, so they are told instead. Returns status. */
 tsr_status tsr_session_fail(tsr_session *session, tsr_status status);
 /* Returns status; a failure that names no rank yet is this member's, on its device. error may be NULL. */
 tsr_status tsr_local_blame(const tsr_local *local, tsr_status status, tsr_error *error);
 /* The tensor of a value in the layout in which it stands between steps. */
-tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value, tsr_tensor *out,
-                              tsr_error *error);
+tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value,
+                              tsr_tensor *out, tsr_error *error);
 
-/* Enqueues NODE and COPY steps, begins and tests CONVERT steps, one step at most. *ended = step `local->step` is
- * behind (a node is when it is enqueued) and local->step was advanced. */
+/* Enqueues NODE and COPY steps, begins and tests CONVERT steps, one step at most. *ended = step `local->step`
+ * is behind (a node is when it is enqueued) and local->step was advanced. */
 tsr_status tsr_local_advance(tsr_session *session, tsr_local *local, bool *ended, tsr_error *error);
 
 #endif

@@ -7,7 +7,8 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* The buffer that decides how a storage is cut: the first of its buffers (cut ones share with their like alone). */
+/* The buffer that decides how a storage is cut: the first of its buffers (cut ones share with their like
+ * alone). */
 static const tsr_plan_buffer *first_buffer(const tsr_plan *plan, int storage) {
   for (int i = 0; i < plan->buffer_count; i++)
     if (plan->buffers[i].storage == storage) return &plan->buffers[i];
@@ -27,8 +28,8 @@ static tsr_status allocate_pieces(tsr_store *store, tsr_device *device, int64_t 
   return TSR_OK;
 }
 
-tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int active_index, tsr_device *device,
-                          tsr_error *error) {
+tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int active_index,
+                          tsr_device *device, tsr_error *error) {
   const tsr_plan_buffer *buffer = first_buffer(plan, index);
   int64_t bytes = plan->storages[index].bytes[active_index], units, unit_bytes;
   int pieces = 1;
@@ -39,10 +40,12 @@ tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int
     int64_t rows, cols;
     tsr_shape_matrix(&shape, &rows, &cols);
     if (!tsr_plan_pieces(plan, active_index, tsr_plan_buffer_panel(plan, buffer, active_index),
-                         tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols, &units, &unit_bytes, &pieces))
-      return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY,
-                      "a row of %lld bytes is larger than the largest allocation; split the value along that axis",
-                      (long long)unit_bytes);
+                         tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols, &units, &unit_bytes,
+                         &pieces))
+      return tsr_fail(
+          error, TSR_ERROR_OUT_OF_MEMORY,
+          "a row of %lld bytes is larger than the largest allocation; split the value along that axis",
+          (long long)unit_bytes);
   }
   return allocate_pieces(store, device, bytes, pieces > 1 ? units * unit_bytes : bytes, error);
 }
@@ -58,15 +61,16 @@ tsr_status tsr_tensor_of(const tsr_plan *plan, const tsr_store *stores, int acti
   bool is_view;
   int index = tsr_plan_find_buffer(plan, value, place, &is_view), pieces;
   if (index < 0)
-    return tsr_fail(error, TSR_ERROR_INTERNAL, "value %u has no buffer as %s", value.id, tsr_place_name(place));
+    return tsr_fail(error, TSR_ERROR_INTERNAL, "value %u has no buffer as %s", value.id,
+                    tsr_place_name(place));
   const tsr_plan_buffer *buffer = &plan->buffers[index];
   tsr_shape whole = tsr_plan_local_shape(plan, value, buffer->place, active_index);
   int64_t unit_bytes;
   *out = (tsr_tensor){.store = &stores[buffer->storage], .dtype = tsr_graph_at(plan->graph, value)->dtype};
   out->panel = tsr_plan_buffer_panel(plan, buffer, active_index);
   tsr_shape_matrix(&whole, &out->store_rows, &out->store_cols);
-  tsr_plan_pieces(plan, active_index, out->panel, out->dtype, out->store_rows, out->store_cols, &out->units_per_piece,
-                  &unit_bytes, &pieces);
+  tsr_plan_pieces(plan, active_index, out->panel, out->dtype, out->store_rows, out->store_cols,
+                  &out->units_per_piece, &unit_bytes, &pieces);
   out->rows = out->store_rows;
   out->cols = out->store_cols;
   if (!is_view) return TSR_OK;
@@ -80,8 +84,9 @@ tsr_status tsr_tensor_of(const tsr_plan *plan, const tsr_store *stores, int acti
     out->row0 = begin * inner;
     out->rows = (end - begin) * inner;
   } else {
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "value %u: a shard of axis %d of a replicated value of %d axes",
-                    value.id, place, whole.axes);
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
+                    "value %u: a shard of axis %d of a replicated value of %d axes", value.id, place,
+                    whole.axes);
   }
   return TSR_OK;
 }
@@ -98,7 +103,8 @@ int64_t tsr_tensor_next_row(const tsr_tensor *tensor, int64_t row) {
 }
 
 int64_t tsr_tensor_next_col(const tsr_tensor *tensor, int64_t col) {
-  if (tensor->panel && (tensor->col0 + col) % tensor->panel) return next_cut(col, tensor->cols, tensor->col0, tensor->panel);
+  if (tensor->panel && (tensor->col0 + col) % tensor->panel)
+    return next_cut(col, tensor->cols, tensor->col0, tensor->panel);
   if (!tensor->panel || tensor->store->piece_count < 2) return tensor->cols;
   return next_cut(col, tensor->cols, tensor->col0, tensor->units_per_piece * tensor->panel);
 }
@@ -110,7 +116,8 @@ tsr_matrix tsr_tensor_block(const tsr_tensor *tensor, int64_t row, int64_t rows,
     int64_t panel = c / tensor->panel;
     if (tensor->store->piece_count > 1) piece = panel / tensor->units_per_piece;
     matrix.ld = tensor->store_rows;
-    matrix.offset = ((panel - piece * tensor->units_per_piece) * matrix.ld + r) * tensor->panel + c % tensor->panel;
+    matrix.offset =
+        ((panel - piece * tensor->units_per_piece) * matrix.ld + r) * tensor->panel + c % tensor->panel;
   } else {
     if (tensor->store->piece_count > 1) piece = r / tensor->units_per_piece;
     matrix.ld = tensor->store_cols;

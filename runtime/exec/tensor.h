@@ -1,8 +1,9 @@
 /* exec/tensor.h: values as they lie on one member's device.
  *
- * A store is memory as the plan lays it out: one buffer, or several pieces where one allocation would be too large.
- * A tensor is a view of a store as a matrix: the whole buffer, or (a shard of a replicated value) a block of it.
- * Kernels see one piece at a time: whoever launches asks where the next cut is and takes blocks in between. */
+ * A store is memory as the plan lays it out: one buffer, or several pieces where one allocation would be too
+ * large. A tensor is a view of a store as a matrix: the whole buffer, or (a shard of a replicated value) a
+ * block of it. Kernels see one piece at a time: whoever launches asks where the next cut is and takes blocks
+ * in between. */
 #ifndef TSR_EXEC_TENSOR_H
 #define TSR_EXEC_TENSOR_H
 
@@ -17,25 +18,25 @@ typedef struct tsr_store {
 typedef struct tsr_tensor {
   const tsr_store *store;
   tsr_dtype dtype;
-  int panel;                   /* 0 = row-major */
-  int64_t rows, cols;          /* of the view */
-  int64_t row0, col0;          /* where the view begins in the buffer's matrix */
+  int panel;          /* 0 = row-major */
+  int64_t rows, cols; /* of the view */
+  int64_t row0, col0; /* where the view begins in the buffer's matrix */
   int64_t store_rows, store_cols;
-  int64_t units_per_piece;     /* rows, or panels, that one piece holds */
+  int64_t units_per_piece; /* rows, or panels, that one piece holds */
 } tsr_tensor;
 
 /* Allocates what storage `index` of the plan takes on this member; finish releases it. */
-tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int active_index, tsr_device *device,
-                          tsr_error *error);
+tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int active_index,
+                          tsr_device *device, tsr_error *error);
 void tsr_store_finish(tsr_store *store, tsr_device *device);
 
-/* The tensor of value at place on this member. UNSUPPORTED if a view cannot be expressed (a shard of a middle axis of
- * a replicated value of three axes or more). */
+/* The tensor of value at place on this member. UNSUPPORTED if a view cannot be expressed (a shard of a middle
+ * axis of a replicated value of three axes or more). */
 tsr_status tsr_tensor_of(const tsr_plan *plan, const tsr_store *stores, int active_index, tsr_value value,
                          tsr_place place, tsr_tensor *out, tsr_error *error);
 
-/* The first position > row (col) of the view at which a piece ends, or the panel in whose middle col lies; rows (cols) if
- * none comes before. */
+/* The first position > row (col) of the view at which a piece ends, or the panel in whose middle col lies;
+ * rows (cols) if none comes before. */
 int64_t tsr_tensor_next_row(const tsr_tensor *tensor, int64_t row);
 int64_t tsr_tensor_next_col(const tsr_tensor *tensor, int64_t col);
 /* A block of the view between two such positions. */
@@ -48,8 +49,8 @@ static inline bool tsr_tensor_is_empty(const tsr_tensor *tensor) {
   return tensor->rows == 0 || tensor->cols == 0;
 }
 
-/* Copies the whole tensor into (or out of) a host array of rows x cols given by its strides, converting the dtype;
- * waits for the device. */
+/* Copies the whole tensor into (or out of) a host array of rows x cols given by its strides, converting the
+ * dtype; waits for the device. */
 tsr_status tsr_tensor_read(tsr_device *device, const tsr_tensor *tensor, void *data, tsr_dtype dtype,
                            int64_t row_stride, int64_t col_stride, tsr_error *error);
 tsr_status tsr_tensor_write(tsr_device *device, const tsr_tensor *tensor, const void *data, tsr_dtype dtype,

@@ -15,7 +15,8 @@ static int64_t smaller(int64_t a, int64_t b) {
 
 /* Reads one block of a value that lies within one mapped piece: panel by panel, or at once. */
 static tsr_status load_block(const tsr_source *source, const tsr_graph_value *value, const int64_t *origin,
-                             const tsr_matrix *matrix, int64_t row, int64_t col, void *mapped, tsr_error *error) {
+                             const tsr_matrix *matrix, int64_t row, int64_t col, void *mapped,
+                             tsr_error *error) {
   size_t size = tsr_dtype_bytes(value->dtype);
   int axes = value->shape.axes;
   int64_t width = matrix->panel ? matrix->panel : matrix->cols;
@@ -38,14 +39,15 @@ static tsr_status load_block(const tsr_source *source, const tsr_graph_value *va
   return TSR_OK;
 }
 
-static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value value, const tsr_source *source,
-                             tsr_error *error) {
+static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value value,
+                             const tsr_source *source, tsr_error *error) {
   const tsr_graph_value *at = tsr_graph_at(session->plan->graph, value);
   tsr_place place = tsr_plan_final_place(session->plan, value);
   int64_t origin[TSR_AXES_MAX], end;
   tsr_tensor tensor;
   if (at->shape.axes > 2)
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes: 2 at most can be loaded", at->name, at->shape.axes);
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes: 2 at most can be loaded", at->name,
+                    at->shape.axes);
   for (int axis = 0; axis < at->shape.axes; axis++)
     tsr_plan_range(session->plan, value, place, axis, local->active_index, &origin[axis], &end);
   TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, value, &tensor, error));
@@ -62,18 +64,21 @@ static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value v
         tsr_matrix block = tsr_tensor_block(&tensor, r + i, smaller(ROWS_AT_A_TIME, rows - i), c, cols);
         status = load_block(source, at, origin, &block, r + i, c, mapped, error);
       }
-      TSR_RETURN_IF_FAILED(tsr_device_host_end(local->device, buffer, mapped, status == TSR_OK ? error : NULL));
+      TSR_RETURN_IF_FAILED(
+          tsr_device_host_end(local->device, buffer, mapped, status == TSR_OK ? error : NULL));
       TSR_RETURN_IF_FAILED(status);
     }
   }
   return tsr_device_finish(local->device, error);
 }
 
-static tsr_status load_local(tsr_session *session, tsr_local *local, const tsr_source *source, tsr_error *error) {
+static tsr_status load_local(tsr_session *session, tsr_local *local, const tsr_source *source,
+                             tsr_error *error) {
   const tsr_graph *graph = session->plan->graph;
   for (size_t id = 1; id < graph->value_count; id++) {
     const tsr_graph_value *at = &graph->values[id];
-    if (at->kind == TSR_INTERMEDIATE || (at->kind != TSR_PARAMETER && !tsr_source_has(source, at->name))) continue;
+    if (at->kind == TSR_INTERMEDIATE || (at->kind != TSR_PARAMETER && !tsr_source_has(source, at->name)))
+      continue;
     tsr_status status = load_value(session, local, (tsr_value){(uint32_t)id}, source, error);
     if (status != TSR_OK) {
       tsr_error_wrap(error, "while loading %s", at->name);
@@ -88,13 +93,15 @@ tsr_status tsr_session_load(tsr_session *session, const tsr_source *source, tsr_
   tsr_status status = TSR_OK;
   for (int i = 0; i < session->local_count && status == TSR_OK; i++)
     if (session->locals[i].active_index >= 0)
-      status = tsr_local_blame(&session->locals[i], load_local(session, &session->locals[i], source, error), error);
+      status = tsr_local_blame(&session->locals[i], load_local(session, &session->locals[i], source, error),
+                               error);
   return tsr_session_agree(session, status, error);
 }
 
 /* A view of the caller's as rows and columns; its shape must be what the member holds. */
 static tsr_status check_view(const tsr_session *session, const tsr_local *local, tsr_value value,
-                             const tsr_array *array, int64_t *row_stride, int64_t *col_stride, tsr_error *error) {
+                             const tsr_array *array, int64_t *row_stride, int64_t *col_stride,
+                             tsr_error *error) {
   const tsr_graph_value *at = tsr_graph_at(session->plan->graph, value);
   tsr_shape own = tsr_plan_local_shape(session->plan, value, tsr_plan_final_place(session->plan, value),
                                        local->active_index);
@@ -107,23 +114,24 @@ static tsr_status check_view(const tsr_session *session, const tsr_local *local,
                     local->member, tsr_format_shape(wanted, sizeof wanted, &own),
                     tsr_format_shape(given, sizeof given, &array->shape));
   if (own.axes > 2)
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes: 2 at most can be transferred", name, own.axes);
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes: 2 at most can be transferred", name,
+                    own.axes);
   *row_stride = own.axes == 2 ? array->stride[0] : 0;
   *col_stride = own.axes ? array->stride[own.axes - 1] : 0;
   return TSR_OK;
 }
 
 /* Finds the local and checks that it holds the value. */
-static tsr_status holder(tsr_session *session, int member, tsr_value value, const char *call, tsr_local **local,
-                         tsr_error *error) {
+static tsr_status holder(tsr_session *session, int member, tsr_value value, const char *call,
+                         tsr_local **local, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_session_usable(session, call, error));
   TSR_RETURN_IF_FAILED(tsr_session_local(session, member, local, error));
   if (!value.id || value.id >= session->plan->graph->value_count)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: value %u: the graph has values 1 to %zu", call, value.id,
-                    session->plan->graph->value_count - 1);
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: value %u: the graph has values 1 to %zu", call,
+                    value.id, session->plan->graph->value_count - 1);
   if ((*local)->active_index < 0)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: member %d is excluded from the plan and holds nothing", call,
-                    member);
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "%s: member %d is excluded from the plan and holds nothing", call, member);
   return TSR_OK;
 }
 
@@ -134,7 +142,8 @@ tsr_status tsr_session_bind(tsr_session *session, int member, tsr_value value, c
   int64_t row_stride, col_stride;
   TSR_RETURN_IF_FAILED(holder(session, member, value, "tsr_session_bind", &local, error));
   if (tsr_graph_at(session->plan->graph, value)->kind == TSR_INTERMEDIATE)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_bind: value %u is computed, not bound", value.id);
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_bind: value %u is computed, not bound",
+                    value.id);
   TSR_RETURN_IF_FAILED(check_view(session, local, value, array, &row_stride, &col_stride, error));
   TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, value, &tensor, error));
   return tsr_tensor_write(local->device, &tensor, array->data, array->dtype, row_stride, col_stride, error);
@@ -149,19 +158,22 @@ tsr_status tsr_session_read(tsr_session *session, int member, tsr_value value, c
   const tsr_graph_value *at = tsr_graph_at(session->plan->graph, value);
   if (at->kind == TSR_INTERMEDIATE && !at->output)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                    "tsr_session_read: value %u is no output: mark it with tsr_graph_output before planning", value.id);
+                    "tsr_session_read: value %u is no output: mark it with tsr_graph_output before planning",
+                    value.id);
   TSR_RETURN_IF_FAILED(check_view(session, local, value, array, &row_stride, &col_stride, error));
   TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, value, &tensor, error));
   return tsr_tensor_read(local->device, &tensor, array->data, array->dtype, row_stride, col_stride, error);
 }
 
-/* --- gathering ---------------------------------------------------------------------------------------------- */
+/* --- gathering
+ * ---------------------------------------------------------------------------------------------- */
 
 /* All blocks of a value, member after member, dense, in its own dtype. */
 typedef struct gathered {
   tsr_value value;
   tsr_place place;
-  int64_t *counts; /* [member of the group]: elements of its block; a replicated value is the first active member's */
+  int64_t *counts; /* [member of the group]: elements of its block; a replicated value is the first active
+                      member's */
   char *blocks;
 } gathered;
 
@@ -174,8 +186,8 @@ static void block_counts(const tsr_session *session, gathered *g) {
   }
 }
 
-static tsr_status read_own_block(const tsr_session *session, const tsr_local *local, const gathered *g, char *data,
-                                 tsr_error *error) {
+static tsr_status read_own_block(const tsr_session *session, const tsr_local *local, const gathered *g,
+                                 char *data, tsr_error *error) {
   if (local->active_index < 0 || !g->counts[local->member]) return TSR_OK;
   tsr_tensor tensor;
   TSR_RETURN_IF_FAILED(
@@ -196,16 +208,19 @@ static tsr_status all_gather_blocks(tsr_session *session, const gathered *g, tsr
   char **buffers = tsr_calloc((size_t)session->local_count, sizeof *buffers);
   int64_t total = 0;
   for (int i = 0; i < members; i++) total += g->counts[i];
-  if (!collectives || !buffers) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to gather a value");
+  if (!collectives || !buffers)
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to gather a value");
   for (int i = 0; i < session->local_count && status == TSR_OK; i++) {
     tsr_local *local = &session->locals[i];
     buffers[i] = i ? tsr_malloc_pages((size_t)total * size) : g->blocks;
-    if (!buffers[i]) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to gather %lld elements", (long long)total);
+    if (!buffers[i])
+      status =
+          tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to gather %lld elements", (long long)total);
     int64_t before = 0;
     for (int j = 0; j < local->member; j++) before += g->counts[j];
     if (status == TSR_OK)
-      status = tsr_local_blame(local, read_own_block(session, local, g, buffers[i] + (size_t)before * size, error),
-                               error);
+      status = tsr_local_blame(
+          local, read_own_block(session, local, g, buffers[i] + (size_t)before * size, error), error);
     if (status == TSR_OK)
       status = tsr_collective_create(session->group, local->member, &options, NULL, &collectives[i], error);
   }
@@ -240,31 +255,37 @@ static void unpack_blocks(const tsr_session *session, const gathered *g, const t
     if (g->place >= 0) {
       int64_t begin, end;
       tsr_plan_range(plan, g->value, g->place, g->place, r, &begin, &end);
-      to.data = (char *)array->data + begin * array->stride[g->place] * (int64_t)tsr_dtype_bytes(array->dtype);
+      to.data =
+          (char *)array->data + begin * array->stride[g->place] * (int64_t)tsr_dtype_bytes(array->dtype);
     }
     tsr_array_convert(&from, &to);
     block += (size_t)count * tsr_dtype_bytes(at->dtype);
   }
 }
 
-tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_array *array, tsr_error *error) {
+tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_array *array,
+                              tsr_error *error) {
   tsr_status status = TSR_OK;
   TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_gather", error));
   const tsr_graph *graph = session->plan->graph;
   if (!value.id || value.id >= graph->value_count)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_gather: value %u: the graph has values 1 to %zu",
-                    value.id, graph->value_count - 1);
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "tsr_session_gather: value %u: the graph has values 1 to %zu", value.id,
+                    graph->value_count - 1);
   const tsr_graph_value *at = tsr_graph_at(graph, value);
   if (at->kind == TSR_INTERMEDIATE && !at->output)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_gather: value %u is no output", value.id);
   if (array) status = tsr_array_check(array, error);
-  if (status == TSR_OK && array && (array->shape.axes != at->shape.axes ||
-                memcmp(array->shape.extent, at->shape.extent, (size_t)at->shape.axes * sizeof *at->shape.extent)))
-    status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "tsr_session_gather: the array has another shape than the value");
+  if (status == TSR_OK && array &&
+      (array->shape.axes != at->shape.axes ||
+       memcmp(array->shape.extent, at->shape.extent, (size_t)at->shape.axes * sizeof *at->shape.extent)))
+    status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                      "tsr_session_gather: the array has another shape than the value");
   gathered g = {.value = value, .place = tsr_plan_final_place(session->plan, value)};
   g.counts = tsr_calloc((size_t)tsr_group_member_count(session->group), sizeof *g.counts);
   g.blocks = tsr_malloc_pages((size_t)tsr_shape_count(&at->shape) * tsr_dtype_bytes(at->dtype));
-  if (!g.counts || !g.blocks) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to gather a value");
+  if (!g.counts || !g.blocks)
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to gather a value");
   TSR_TRY(tsr_session_agree(session, status, error));
   block_counts(session, &g);
   TSR_TRY(all_gather_blocks(session, &g, error));

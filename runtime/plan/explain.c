@@ -76,7 +76,7 @@ tsr_status tsr_plan_explain(const tsr_plan *plan, tsr_text *text, tsr_error *err
       TSR_RETURN_IF_FAILED(explain_parameter(plan, (tsr_value){(uint32_t)id}, text, error));
   tsr_cluster *cluster;
   TSR_RETURN_IF_FAILED(copy_cluster(plan, -1, &cluster, error));
-  tsr_search_options replicated = {.replicate_all = true, .allow_replication = true};
+  tsr_search_options replicated = {.replicate_all = true};
   TSR_RETURN_IF_FAILED(compare(plan, cluster, replicated, "every parameter replicated", "", text, error));
   int fastest = 0;
   for (int i = 1; i < plan->cluster->member_count; i++)

@@ -25,7 +25,9 @@ typedef struct search {
 bool tsr_plan_must_split(const tsr_plan *plan, tsr_value value) {
   const tsr_graph *graph = plan->graph;
   const tsr_graph_value *at = tsr_graph_at(graph, value);
-  if (at->kind != TSR_PARAMETER || at->shape.axes < 2 || plan->decision.active_count == 1) return false;
+  bool can_split = false;
+  for (int axis = 0; axis < at->shape.axes; axis++) can_split |= at->shape.extent[axis] > 1;
+  if (at->kind != TSR_PARAMETER || at->shape.axes < 2 || !can_split || plan->decision.active_count == 1) return false;
   if (plan->options.replicate == TSR_REPLICATE_AUTO) return false;
   if (plan->options.replicate == TSR_REPLICATE_NEVER) return true;
   double all = 0, own = (double)tsr_shape_count(&at->shape) * (double)tsr_dtype_bytes(at->dtype);
@@ -47,18 +49,20 @@ static bool has_full_copy(tsr_choice choice) {
   return false;
 }
 
-static bool pin_allows(const tsr_graph_value *value, tsr_choice choice) {
-  if (!value->pinned) return true;
+/* A single member holds all of everything, whatever is pinned. */
+static bool pin_allows(const search *s, const tsr_graph_value *value, tsr_choice choice) {
+  if (!value->pinned || s->plan->decision.active_count == 1) return true;
   tsr_place pin = value->pin.on[0].kind == TSR_REPLICATE ? TSR_PLACE_REPLICATE : (tsr_place)value->pin.on[0].axis;
   return value->producer < 0 ? choice.produced == pin : serves(choice, pin);
 }
 
 static bool allowed(const search *s, tsr_value value, tsr_choice choice) {
   const tsr_graph_value *at = tsr_graph_at(s->plan->graph, value);
-  if (!pin_allows(at, choice) || (at->output && !has_full_copy(choice))) return false;
+  if (!pin_allows(s, at, choice) || (at->output && !has_full_copy(choice))) return false;
   if (s->options->forced.id == value.id && choice.produced != s->options->forced_place) return false;
   if (s->options->replicate_all && at->kind == TSR_PARAMETER && choice.produced != TSR_PLACE_REPLICATE) return false;
-  bool split = !s->options->allow_replication && tsr_plan_must_split(s->plan, value);
+  bool exempt = s->options->replicate_all || s->options->forced.id == value.id;
+  bool split = !exempt && tsr_plan_must_split(s->plan, value);
   return !(split && tsr_place_in(choice.present, TSR_PLACE_REPLICATE));
 }
 
@@ -86,6 +90,7 @@ static void make_states(const search *s, tsr_value value) {
   if (at->producer < 0) {
     produced[TSR_PLACE_REPLICATE - TSR_PLACE_MAX] = true;
     for (int axis = 0; axis < at->shape.axes; axis++) produced[axis - TSR_PLACE_MAX] = at->shape.extent[axis] > 1;
+    if (at->pinned && at->pin.on[0].kind == TSR_SHARD) produced[at->pin.on[0].axis - TSR_PLACE_MAX] = true;
   } else {
     tsr_rule rules[TSR_RULES_MAX];
     const tsr_node *node = &s->plan->graph->nodes[at->producer];

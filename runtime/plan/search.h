@@ -9,11 +9,10 @@ enum { TSR_STATES_MAX = 24 };
 
 typedef struct tsr_search_options {
   double price;         /* nanoseconds per byte of memory on the member that holds most; 0 = memory is free */
-  /* Explanations: this value must be produced in this layout; id 0 = free choice. */
+  /* Explanations: this value must be produced in this layout, whatever the policy says of it; id 0 = free choice. */
   tsr_value forced;
   tsr_place forced_place;
-  bool allow_replication; /* the policy set aside */
-  bool replicate_all;     /* every parameter must be replicated */
+  bool replicate_all; /* every parameter must be replicated; the policy is set aside */
   /* Costs of nodes at their own best shares instead of the plan's: a lower bound. [node * TSR_RULES_MAX + rule],
    * nanoseconds; NULL = at the plan's shares. */
   const int64_t *node_costs;

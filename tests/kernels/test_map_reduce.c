@@ -51,7 +51,7 @@ static expected expect(const tsr_map_call *call, long double a, long double b) {
     if (call->unary == TSR_UNARY_GELU_TANH) return (expected){f, 6 * fabsl(a)};
     if (call->unary == TSR_UNARY_GELU && call->dtype == TSR_F64)
       return (expected){f, (12 + 2 * fminl(a * a, 1e4)) * fabsl(f)};
-    return (expected){f, 12 * fabsl(f)};
+    return (expected){f, 16 * fabsl(f)};
   case TSR_MAP_UNARY_GRADIENT: return (expected){derivative(call->unary, a) * b, 12 * fabsl(b)};
   default: return (expected){activation(call->unary, a + b), 8 * (fabsl(a) + fabsl(b))};
   }
