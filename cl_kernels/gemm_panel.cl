@@ -41,7 +41,7 @@
  *                        which A_TRANSPOSED does not allow
  *     PANELS_PER_GROUP   panels that share one copy of A's rows, and the most that B's copy holds
  *     PREFETCH           1 where the compiler has __builtin_prefetch, else 0
- * Bytes of local memory: (ROW_BLOCK * (K_BLOCK + 16), + PANELS_PER_GROUP * K_BLOCK * PANEL if B is copied) * sizeof(REAL)
+ * Local memory: ROW_BLOCK * (K_BLOCK + 16) elements, and PANELS_PER_GROUP * K_BLOCK * PANEL where B is copied.
  *
  * Launch: 2 dimensions, local size (1,1), global size (x, y). Any x, y >= 1 are right: the panels of C are cut
  * into x nearly equal ranges, its tile rows into y; a group without work returns. For speed, on `cores` cores:

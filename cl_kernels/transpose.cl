@@ -15,10 +15,18 @@
  * any OpenCL 1.2 device. */
 
 #if !defined(REAL) || !defined(TILE)
-#error "transpose needs -DREAL=float|double -DTILE=rows and columns of a tile, for example 32"
+#error "transpose needs -DREAL=float|double -DTILE=rows and columns of a tile, for example 64"
 #endif
 
-/* A row of the tile is longer than TILE, so that its columns spread over the cache sets. */
+#if TILE % 4 != 0
+#error "transpose: TILE must be a multiple of 4"
+#endif
+
+#define JOIN_TOKENS(x, y) x##y
+#define JOIN(x, y) JOIN_TOKENS(x, y)
+typedef JOIN(REAL, 4) quad;
+
+/* A line of the tile is longer than TILE, so that its columns spread over the cache sets. */
 #define PITCH (TILE + 4)
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -32,12 +40,27 @@ void transpose(ulong rows, ulong cols,
     const uint height = (uint)min(rows - row, (ulong)TILE), width = (uint)min(cols - column, (ulong)TILE);
     global const REAL *from = in + in_offset + row * in_ld + column;
     global REAL *to = out + out_offset + column * out_ld + row;
-
     REAL tile[TILE * PITCH];
-    for (uint r = 0; r < height; r++)
-        for (uint c = 0; c < width; c++)
-            tile[c * PITCH + r] = from[r * in_ld + c];
-    for (uint c = 0; c < width; c++)
-        for (uint r = 0; r < height; r++)
+
+    for (uint r = 0; r < height; r += 4) {
+        uint c = 0;
+        for (; r + 4 <= height && c + 4 <= width; c += 4) {
+            const quad w = vload4(0, from + r * in_ld + c), x = vload4(0, from + (r + 1) * in_ld + c);
+            const quad y = vload4(0, from + (r + 2) * in_ld + c), z = vload4(0, from + (r + 3) * in_ld + c);
+            vstore4((quad)(w.s0, x.s0, y.s0, z.s0), 0, tile + c * PITCH + r);
+            vstore4((quad)(w.s1, x.s1, y.s1, z.s1), 0, tile + (c + 1) * PITCH + r);
+            vstore4((quad)(w.s2, x.s2, y.s2, z.s2), 0, tile + (c + 2) * PITCH + r);
+            vstore4((quad)(w.s3, x.s3, y.s3, z.s3), 0, tile + (c + 3) * PITCH + r);
+        }
+        for (; c < width; c++)
+            for (uint i = r; i < min(r + 4, height); i++)
+                tile[c * PITCH + i] = from[i * in_ld + c];
+    }
+    for (uint c = 0; c < width; c++) {
+        uint r = 0;
+        for (; r + 4 <= height; r += 4)
+            vstore4(vload4(0, tile + c * PITCH + r), 0, to + c * out_ld + r);
+        for (; r < height; r++)
             to[c * out_ld + r] = tile[c * PITCH + r];
+    }
 }

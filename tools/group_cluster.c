@@ -98,10 +98,26 @@ static bool is_final(tsr_status status) {
   return status == TSR_ERROR_RANK_LOST || status == TSR_ERROR_COMM;
 }
 
+/* The cluster as the capped devices are: it was measured, and cached, without caps. */
+static tsr_status apply_caps(tsr_cluster *cluster, const uint64_t *memory, tsr_error *error) {
+  for (int member = 0; memory && member < tsr_cluster_member_count(cluster); member++) {
+    const char *name;
+    uint64_t there;
+    tsr_status status = tsr_cluster_get_member(cluster, member, &name, &there, error);
+    if (status == TSR_OK && memory[member] < there)
+      status = tsr_cluster_set_memory(cluster, member, memory[member], error);
+    if (status != TSR_OK) return status;
+  }
+  return TSR_OK;
+}
+
 /* The cached cluster, if it is still true of the open devices; *out stays NULL if not. */
-static tsr_status take_cached(tool_team *team, const char *text, tsr_cluster **out, tsr_error *error) {
+static tsr_status take_cached(tool_team *team, const char *text, const uint64_t *memory, tsr_cluster **out,
+                              tsr_error *error) {
   tsr_cluster *cluster = NULL;
   tsr_status status = tsr_cluster_parse(team->context, text, strlen(text), &cluster, error);
+  if (status == TSR_OK && tsr_cluster_member_count(cluster) == team->ranks)
+    status = apply_caps(cluster, memory, error);
   status = tool_team_agree(team, status, error);
   if (status == TSR_OK)
     status = tsr_cluster_match(cluster, team->group, team->devices, (size_t)team->local_count, error);
@@ -131,7 +147,7 @@ tsr_status tool_cluster_obtain(tool_team *team, const uint64_t *memory, tsr_clus
   if (status == TSR_OK) status = share_cached(team, key, &text, error);
   if (status == TSR_OK && text) {
     status = tool_team_open(team, memory, error);
-    if (status == TSR_OK) status = take_cached(team, text, out, error);
+    if (status == TSR_OK) status = take_cached(team, text, memory, out, error);
   }
   if (status == TSR_OK && !*out) status = measure_uncapped(team, memory, key, out, error);
   free(text);

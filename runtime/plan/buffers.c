@@ -79,7 +79,8 @@ bool tsr_plan_updates_in_place(const tsr_plan *plan, tsr_value target) {
   if (!is_elementwise(node->op) || plan->decision.choices[value.id].produced != place) return false;
   if (tsr_plan_is_panels(plan, value) != tsr_plan_is_panels(plan, target)) return false;
   for (size_t id = 1; id < graph->value_count; id++)
-    if (id != target.id && graph->values[id].assigned.id == value.id) return false;
+    if (id != target.id && (graph->values[id].assigned.id == value.id || graph->values[id].assigned.id == target.id))
+      return false;
   tsr_rule rules[TSR_RULES_MAX];
   const tsr_rule *rule = rule_of(plan, producer, rules);
   bool reads_target = false;

@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 /* Whether the value assigned to target can be computed in target's own memory: its node is elementwise on the
- * target's own elements, in the same layout and form, and nobody reads the old contents later. */
+ * target's own elements, in the same layout and form, and nobody reads the old contents later, no other assign either. */
 bool tsr_plan_updates_in_place(const tsr_plan *plan, tsr_value target);
 
 /* Whether a value is stored in the device's panel form: a weight that is only ever the second operand of products

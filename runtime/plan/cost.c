@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "plan/factors.h"
+
 tsr_gemm_form tsr_gemm_form_of(const tsr_node *node) {
   return node->transpose_a ? TSR_GEMM_TN : node->transpose_b ? TSR_GEMM_NT : TSR_GEMM_NN;
 }
@@ -48,6 +50,12 @@ double tsr_cost_gemm(const tsr_cluster_member *member, tsr_dtype dtype, tsr_gemm
 
 double tsr_cost_elementwise(const tsr_cluster_member *member, double bytes) {
   return bytes > 0 ? member->launch_seconds + bytes / member->memory_bandwidth : 0;
+}
+
+int64_t tsr_cost_nanoseconds(double seconds) {
+  const double most = (double)(TSR_COST_FORBIDDEN / 1024); /* a thousand of them stay below what forbids */
+  double rounded = seconds * 1e9 + 0.5;
+  return rounded < most ? (int64_t)rounded : (int64_t)most;
 }
 
 static double shape_bytes(const tsr_graph *graph, tsr_value value, const tsr_shape *shape) {

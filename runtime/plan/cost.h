@@ -22,6 +22,9 @@ double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, c
 /* A collective from the moment when all have arrived: alpha + beta x bytes, by the member that sends most. */
 double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_options *options);
 
+/* Whole nanoseconds, in which costs are compared; what takes longer than any plan may is all the same. */
+int64_t tsr_cost_nanoseconds(double seconds);
+
 /* The transposed operand of a matmul node. */
 tsr_gemm_form tsr_gemm_form_of(const tsr_node *node);
 

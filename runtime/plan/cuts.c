@@ -80,6 +80,28 @@ static void set_offsets(const tsr_plan *plan, size_t dim, int64_t grain, const i
   }
 }
 
+static int64_t grains_of(const tsr_plan *plan, size_t dim, int64_t grain) {
+  return plan->dim_extents[dim] / grain + (plan->dim_extents[dim] % grain != 0);
+}
+
+void tsr_cuts_even(tsr_plan *plan) {
+  int n = plan->decision.active_count;
+  for (size_t dim = 0; dim < plan->dim_count; dim++) {
+    if (pinned_offsets(plan, dim)) continue;
+    int64_t grain = grain_of(plan, dim), grains = grains_of(plan, dim, grain), *offsets = offsets_of(plan, dim);
+    for (int r = 0; r < n; r++) {
+      int64_t end = (grains / n * (r + 1) + (r + 1 < grains % n ? r + 1 : grains % n)) * grain;
+      offsets[r + 1] = end < plan->dim_extents[dim] ? end : plan->dim_extents[dim];
+    }
+  }
+}
+
+bool tsr_cuts_all_alike(const tsr_plan *plan) {
+  for (int r = 1; r < plan->decision.active_count; r++)
+    if (!tsr_members_alike(active_member(plan, r), active_member(plan, 0))) return false;
+  return true;
+}
+
 /* Largest remainders. */
 static void share_by_weight(int count, const double *weights, int64_t grains, int64_t *shares) {
   double sum = 0;
@@ -121,7 +143,7 @@ tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error) {
       memcpy(offsets_of(plan, dim), pinned, (size_t)(n + 1) * sizeof *pinned);
       continue;
     }
-    share_by_weight(n, weights, (plan->dim_extents[dim] + grain - 1) / grain, shares);
+    share_by_weight(n, weights, grains_of(plan, dim, grain), shares);
     set_offsets(plan, dim, grain, shares);
   }
   free(weights);
@@ -184,9 +206,11 @@ static void fill_row(const split_work *work, int r, int64_t grain, int64_t grain
   int64_t step = grains > SAMPLES ? (grains + SAMPLES - 1) / SAMPLES : 1, extent = work->plan->dim_extents[work->dim];
   for (int64_t x = 0, last = 0;; last = x, x = x + step < grains ? x + step : grains) {
     int64_t length = x * grain < extent ? x * grain : extent;
-    row[x] = (int64_t)(work_seconds(work, r, length) * 1e9 + 0.5);
+    row[x] = tsr_cost_nanoseconds(work_seconds(work, r, length));
     if (row[x] < row[last]) row[x] = row[last];
-    for (int64_t y = last + 1; y < x; y++) row[y] = row[last] + (row[x] - row[last]) * (y - last) / (x - last);
+    int64_t rise = work->node < 0 ? row[x] - row[last] : 0; /* of one node, it is to be a lower bound */
+    for (int64_t y = last + 1; y < x; y++)
+      row[y] = row[last] + (int64_t)((double)rise * (double)(y - last) / (double)(x - last));
     if (x == grains) break;
   }
 }
@@ -245,7 +269,7 @@ static gathers gathers_along(const tsr_plan *plan, size_t dim, int64_t grain) {
 
 static int64_t gather_nanoseconds(void *user, int64_t largest) {
   const gathers *sum = user;
-  return (int64_t)((sum->latency + sum->seconds_per_grain * (double)largest) * 1e9 + 0.5);
+  return tsr_cost_nanoseconds(sum->latency + sum->seconds_per_grain * (double)largest);
 }
 
 /* Rows of all members; members that are alike share one. */
@@ -271,7 +295,7 @@ static tsr_status improve_dimension(tsr_plan *plan, size_t dim, const uint64_t *
                                     tsr_error *error) {
   tsr_status status = TSR_OK;
   int n = plan->decision.active_count;
-  int64_t grain = grain_of(plan, dim), grains = (plan->dim_extents[dim] + grain - 1) / grain, time;
+  int64_t grain = grain_of(plan, dim), grains = grains_of(plan, dim, grain), time;
   int64_t *rows = tsr_calloc((size_t)n * (size_t)(grains + 1), sizeof *rows);
   const int64_t **pointers = tsr_calloc((size_t)n, sizeof *pointers);
   int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity), *shares = tsr_calloc((size_t)n, sizeof *shares);
@@ -327,29 +351,30 @@ tsr_status tsr_cuts_improve(tsr_plan *plan, const uint64_t *short_bytes, bool *c
   return TSR_OK;
 }
 
-tsr_status tsr_cuts_node_bound(const tsr_plan *plan, int node_index, const tsr_rule *rule, int64_t *nanoseconds,
-                               tsr_error *error) {
-  tsr_status status = TSR_OK;
-  const tsr_node *node = &plan->graph->nodes[node_index];
-  int n = plan->decision.active_count;
-  size_t dim = 0;
-  while (dim < plan->dim_count && !node_splits(plan, node, rule, dim)) dim++;
-  if (dim == plan->dim_count) { /* not split: the slowest member */
-    *nanoseconds = 0;
-    for (int r = 0; r < n; r++) {
-      int64_t own = (int64_t)(node_seconds(plan, node, rule, r, dim, 0) * 1e9 + 0.5);
-      if (own > *nanoseconds) *nanoseconds = own;
-    }
-    return TSR_OK;
+/* The slowest member's nanoseconds, each with its present share, or all with this one. */
+static int64_t slowest(const split_work *work, int64_t length) {
+  const tsr_plan *plan = work->plan;
+  int64_t most = 0;
+  for (int r = 0; r < plan->decision.active_count; r++) {
+    const int64_t *offsets = work->dim < plan->dim_count ? offsets_of(plan, work->dim) : NULL;
+    int64_t own_length = length < 0 && offsets ? offsets[r + 1] - offsets[r] : length;
+    int64_t own = tsr_cost_nanoseconds(work_seconds(work, r, own_length));
+    if (own > most) most = own;
   }
-  int64_t grain = grain_of(plan, dim), grains = (plan->dim_extents[dim] + grain - 1) / grain;
+  return most;
+}
+
+static tsr_status unequal_bound(const split_work *work, int64_t *nanoseconds, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  const tsr_plan *plan = work->plan;
+  int n = plan->decision.active_count;
+  int64_t grain = grain_of(plan, work->dim), grains = grains_of(plan, work->dim, grain);
   int64_t *rows = tsr_calloc((size_t)n * (size_t)(grains + 1), sizeof *rows);
   const int64_t **pointers = tsr_calloc((size_t)n, sizeof *pointers);
   int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity), *shares = tsr_calloc((size_t)n, sizeof *shares);
   if (!rows || !pointers || !capacity || !shares)
     TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for shares of %lld grains", (long long)grains);
-  split_work work = {.plan = plan, .dim = dim, .node = node_index, .rule = rule};
-  fill_rows(&work, grain, grains, rows, pointers);
+  fill_rows(work, grain, grains, rows, pointers);
   for (int r = 0; r < n; r++) capacity[r] = grains;
   tsr_shares_problem problem = {
       .member_count = n, .grains = grains, .nanoseconds = pointers, .capacity = capacity};
@@ -360,4 +385,22 @@ done:
   free(capacity);
   free(shares);
   return status;
+}
+
+tsr_status tsr_cuts_node_bound(const tsr_plan *plan, int node_index, const tsr_rule *rule, int64_t *nanoseconds,
+                               tsr_error *error) {
+  const tsr_node *node = &plan->graph->nodes[node_index];
+  split_work work = {.plan = plan, .node = node_index, .rule = rule};
+  while (work.dim < plan->dim_count && !node_splits(plan, node, rule, work.dim)) work.dim++;
+  bool split = work.dim < plan->dim_count;
+  if (split && !pinned_offsets(plan, work.dim) && !tsr_cuts_all_alike(plan))
+    return unequal_bound(&work, nanoseconds, error);
+  int64_t length = -1;
+  if (split && !pinned_offsets(plan, work.dim)) {
+    int64_t grain = grain_of(plan, work.dim), grains = grains_of(plan, work.dim, grain);
+    int64_t even = (grains + plan->decision.active_count - 1) / plan->decision.active_count * grain;
+    length = even < plan->dim_extents[work.dim] ? even : plan->dim_extents[work.dim];
+  }
+  *nanoseconds = slowest(&work, length);
+  return TSR_OK;
 }

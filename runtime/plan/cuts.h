@@ -14,9 +14,16 @@ tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error);
 tsr_status tsr_cuts_improve(tsr_plan *plan, const uint64_t *short_bytes, bool *changed, bool *fits,
                             tsr_error *error);
 
-/* Nanoseconds of a node by a rule at its own best shares, every member's memory unlimited: a lower bound. */
+/* Nanoseconds of a node by a rule at its own best shares (in whole grains; pinned ones as they are), every member's
+ * memory unlimited: a lower bound. */
 tsr_status tsr_cuts_node_bound(const tsr_plan *plan, int node, const tsr_rule *rule, int64_t *nanoseconds,
                                tsr_error *error);
+
+/* Cuts every dimension without pinned offsets evenly, in whole grains: no collective is cheaper. */
+void tsr_cuts_even(tsr_plan *plan);
+
+/* Whether all active members are the same to the planner. */
+bool tsr_cuts_all_alike(const tsr_plan *plan);
 
 /* Whether two members are the same to the planner, memory aside. */
 bool tsr_members_alike(const tsr_cluster_member *a, const tsr_cluster_member *b);

@@ -102,8 +102,17 @@ done:
   return status;
 }
 
+/* Pinned offsets are for a certain number of members. */
+static bool pins_fit(const tsr_plan *plan) {
+  for (size_t id = 1; id < plan->graph->value_count; id++)
+    if (plan->graph->values[id].pin_offsets && plan->graph->values[id].pin_parts != plan->decision.active_count)
+      return false;
+  return true;
+}
+
 static tsr_status try_active(tsr_plan *plan, const tsr_search_options *options, outcome *out, tsr_error *error) {
   *out = (outcome){.exact = true};
+  if (!pins_fit(plan)) return TSR_OK;
   TSR_RETURN_IF_FAILED(tsr_cuts_begin(plan, error));
   for (int round = 0; round < ROUNDS_MAX; round++) {
     bool changed, enough;
@@ -189,16 +198,37 @@ static tsr_status try_sizes(tsr_plan *plan, const int *order, const tsr_search_o
   return TSR_OK;
 }
 
-/* A lower bound of any plan's time with these active members: the layout search, each node at its own best shares. */
+/* Cheapest rule of each node, whatever the layouts: a bound that always holds. */
+static int64_t sum_of_cheapest(const tsr_plan *plan, const int64_t *costs) {
+  int64_t sum = 0;
+  for (size_t i = 0; i < plan->graph->node_count; i++) {
+    tsr_rule rules[TSR_RULES_MAX];
+    if (plan->decision.rules[i] < 0) continue;
+    const tsr_node *node = &plan->graph->nodes[i];
+    int count = tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+    int64_t least = costs[i * TSR_RULES_MAX];
+    for (int k = 1; k < count; k++)
+      if (costs[i * TSR_RULES_MAX + (size_t)k] < least) least = costs[i * TSR_RULES_MAX + (size_t)k];
+    sum += least;
+  }
+  return sum;
+}
+
+/* A lower bound of what any plan with these active members costs step by step: the layout search, each node at its
+ * own best shares, each collective at even ones. */
 static tsr_status lower_bound(tsr_plan *plan, int64_t *bound, tsr_error *error) {
   tsr_status status = TSR_OK;
   const tsr_graph *graph = plan->graph;
   tsr_decision kept = plan->decision;
+  size_t offset_count = plan->dim_count * ((size_t)kept.active_count + 1);
   int64_t *costs = tsr_calloc(graph->node_count * TSR_RULES_MAX, sizeof *costs);
   tsr_choice *choices = tsr_calloc(graph->value_count, sizeof *choices);
   int *rules = tsr_calloc(graph->node_count, sizeof *rules);
-  if (!costs || !choices || !rules) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu nodes", graph->node_count);
+  int64_t *offsets = tsr_calloc(offset_count, sizeof *offsets);
+  if (!costs || !choices || !rules || !offsets)
+    TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu nodes", graph->node_count);
   memcpy(rules, kept.rules, graph->node_count * sizeof *rules);
+  memcpy(offsets, kept.offsets, offset_count * sizeof *offsets);
   for (size_t i = 0; i < graph->node_count; i++) {
     tsr_rule found[TSR_RULES_MAX];
     if (kept.rules[i] < 0) continue;
@@ -209,42 +239,33 @@ static tsr_status lower_bound(tsr_plan *plan, int64_t *bound, tsr_error *error) 
   bool exact;
   plan->decision.choices = choices;
   plan->decision.rules = rules;
+  plan->decision.offsets = offsets;
+  tsr_cuts_even(plan);
   tsr_search_options options = {.node_costs = costs};
   TSR_TRY(tsr_plan_search(plan, &options, bound, &exact, error));
-  if (!exact) *bound = 0;
+  plan->decision = kept;
+  if (!exact) *bound = sum_of_cheapest(plan, costs);
 done:
   plan->decision = kept;
   free(costs);
   free(choices);
   free(rules);
+  free(offsets);
   return status;
-}
-
-static bool all_alike(const tsr_plan *plan) {
-  for (int r = 1; r < plan->decision.active_count; r++)
-    if (!tsr_members_alike(&plan->cluster->members[plan->decision.active[r]],
-                           &plan->cluster->members[plan->decision.active[0]]))
-      return false;
-  return true;
 }
 
 /* How far the plan may be from the best one. */
 static tsr_status judge(tsr_plan *plan, const outcome *result, double price, tsr_error *error) {
-  int64_t bound = 0;
-  plan->exact = false;
-  plan->gap = 1;
-  if (result->exact) TSR_RETURN_IF_FAILED(lower_bound(plan, &bound, error));
-  double gap = bound > 0 ? plan->predicted_seconds / ((double)bound * 1e-9) - 1 : 1;
-  /* A step is rounded to a nanosecond. */
-  double rounding = 1e-9 * (double)plan->step_count / (plan->predicted_seconds > 0 ? plan->predicted_seconds : 1);
-  plan->gap = gap > rounding ? gap : 0;
-  plan->exact = result->exact && price == 0 && plan->gap == 0;
+  int64_t bound = 0, cost = tsr_plan_layout_cost(plan);
+  TSR_RETURN_IF_FAILED(lower_bound(plan, &bound, error));
+  plan->exact = cost <= bound;
+  plan->gap = plan->exact ? 0 : (double)(cost - bound) / (double)(bound > 0 ? bound : 1);
   if (!plan->exact)
     snprintf(plan->reason, sizeof plan->reason, "%s; at most %.1f %% from the best plan with these members",
-             !result->exact  ? "the layout search was cut short"
-             : price > 0     ? "memory is short, so layouts were chosen that need less of it"
-             : all_alike(plan) ? "shares are whole tiles, or follow memory"
-                               : "unequal members share one set of cuts between several products",
+             !result->exact             ? "the layout search was cut short"
+             : price > 0                ? "memory is short, so layouts were chosen that need less of it"
+             : tsr_cuts_all_alike(plan) ? "shares are whole tiles, or follow memory"
+                                        : "unequal members share one set of cuts between several products",
              100 * plan->gap);
   return TSR_OK;
 }

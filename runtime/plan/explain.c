@@ -61,8 +61,7 @@ static tsr_status explain_parameter(const tsr_plan *plan, tsr_value value, tsr_t
     if (place == TSR_PLACE_REPLICATE && plan->options.replicate != TSR_REPLICATE_AUTO)
       snprintf(remark, sizeof remark, "  (--replicate %s)", tsr_replicate_name(plan->options.replicate));
     TSR_RETURN_IF_FAILED(copy_cluster(plan, -1, &cluster, error));
-    tsr_search_options condition = {
-        .forced = value, .forced_place = place, .allow_replication = place == TSR_PLACE_REPLICATE};
+    tsr_search_options condition = {.forced = value, .forced_place = place};
     TSR_RETURN_IF_FAILED(compare(plan, cluster, condition, what, remark, text, error));
   }
   return TSR_OK;

@@ -131,22 +131,57 @@ static tsr_status lower_ends(lowering *l) {
   return TSR_OK;
 }
 
-/* Copies of values into their targets, but for those that are computed in place. */
+static tsr_status add_copy(lowering *l, tsr_value target) {
+  tsr_place place = l->plan->decision.choices[target.id].produced;
+  return add_step(l, (tsr_step){.kind = TSR_STEP_COPY,
+                                .node = -1,
+                                .fused = -1,
+                                .value = tsr_graph_at(l->plan->graph, target)->assigned,
+                                .target = target,
+                                .from = place,
+                                .to = place});
+}
+
+/* Whether a copy that is still to be made reads this target's old contents. */
+static bool is_wanted(const tsr_graph *graph, const bool *pending, size_t target) {
+  for (size_t id = 1; id < graph->value_count; id++)
+    if (pending[id] && id != target && graph->values[id].assigned.id == target) return true;
+  return false;
+}
+
+/* Copies of values into their targets, but for those that are computed in place. All assigns happen at once, so what
+ * becomes of a target must wait until its old contents were copied elsewhere. */
 static tsr_status lower_assigns(lowering *l) {
+  tsr_status status = TSR_OK;
+  tsr_error *error = l->error;
   const tsr_graph *graph = l->plan->graph;
+  size_t left = 0, last = 0;
+  bool *pending = tsr_calloc(graph->value_count, sizeof *pending);
+  if (!pending) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu values", graph->value_count);
   for (size_t id = 1; id < graph->value_count; id++) {
-    tsr_value target = {(uint32_t)id}, value = graph->values[id].assigned;
-    if (!value.id || tsr_plan_updates_in_place(l->plan, target)) continue;
-    tsr_place place = l->plan->decision.choices[id].produced;
-    TSR_RETURN_IF_FAILED(add_step(l, (tsr_step){.kind = TSR_STEP_COPY,
-                                                .node = -1,
-                                                .fused = -1,
-                                                .value = value,
-                                                .target = target,
-                                                .from = place,
-                                                .to = place}));
+    size_t assigned = graph->values[id].assigned.id;
+    pending[id] = assigned && assigned != id && !tsr_plan_updates_in_place(l->plan, (tsr_value){(uint32_t)id});
+    left += pending[id];
   }
-  return TSR_OK;
+  for (bool moved = true; left && moved;) {
+    moved = false;
+    for (size_t id = 1; id < graph->value_count; id++) {
+      if (!pending[id]) continue;
+      last = id;
+      if (is_wanted(graph, pending, id)) continue;
+      TSR_TRY(add_copy(l, (tsr_value){(uint32_t)id}));
+      pending[id] = false;
+      moved = true;
+      left--;
+    }
+  }
+  if (left)
+    TSR_THROW(TSR_ERROR_UNSUPPORTED,
+              "\"%s\" becomes \"%s\", which becomes the other in turn: assign a copy made by tsr_graph_scale instead",
+              graph->values[last].name, tsr_graph_at(graph, graph->values[last].assigned)->name);
+done:
+  free(pending);
+  return status;
 }
 
 static const char *bound_of(const tsr_plan *plan, const tsr_step *step, int active_index, double seconds,

@@ -72,15 +72,33 @@ static tsr_status check_options(const tsr_plan_options *options, tsr_error *erro
   return TSR_OK;
 }
 
-/* Pins with offsets must cut the axis for exactly these members. */
+static const char *pin_name(const tsr_graph_value *value) {
+  return value->name ? value->name : value->output ? value->output : "a value";
+}
+
+/* The first value whose pin cuts the same dimension as value id's; id itself if it is the first. */
+static size_t first_pin(const tsr_plan *plan, size_t id) {
+  const tsr_graph_value *values = plan->graph->values;
+  uint32_t dim = plan->dims[id * TSR_AXES_MAX + (size_t)values[id].pin.on[0].axis];
+  size_t first = 1;
+  while (!values[first].pin_offsets || plan->dims[first * TSR_AXES_MAX + (size_t)values[first].pin.on[0].axis] != dim)
+    first++;
+  return first;
+}
+
+/* Pins with offsets must cut the axis for exactly these members, and pins of one dimension in the same places. */
 static tsr_status check_pins(const tsr_plan *plan, tsr_error *error) {
   for (size_t id = 1; id < plan->graph->value_count; id++) {
     const tsr_graph_value *value = &plan->graph->values[id];
-    if (!value->pinned || !value->pin_offsets) continue;
-    const char *name = value->name ? value->name : value->output ? value->output : "a value";
+    if (!value->pin_offsets) continue;
+    const char *name = pin_name(value);
     if (value->pin_parts != plan->cluster->member_count)
       return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s is pinned to %d parts, the cluster has %d members", name,
                       value->pin_parts, plan->cluster->member_count);
+    const tsr_graph_value *first = &plan->graph->values[first_pin(plan, id)];
+    if (memcmp(first->pin_offsets, value->pin_offsets, (size_t)(value->pin_parts + 1) * sizeof *value->pin_offsets))
+      return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                      "\"%s\" and \"%s\" are pinned at different offsets along one dimension", pin_name(first), name);
   }
   return TSR_OK;
 }

@@ -104,11 +104,6 @@ static void make_states(const search *s, tsr_value value) {
   }
 }
 
-static int64_t nanoseconds(double seconds) {
-  double rounded = seconds * 1e9 + 0.5;
-  return rounded < (double)TSR_COST_FORBIDDEN / 1024 ? (int64_t)rounded : TSR_COST_FORBIDDEN / 1024;
-}
-
 static int64_t convert_cost(const search *s, tsr_value value, tsr_place from, tsr_place to) {
   const tsr_plan *plan = s->plan;
   int64_t counts[plan->decision.active_count];
@@ -118,7 +113,7 @@ static int64_t convert_cost(const search *s, tsr_value value, tsr_place from, ts
                     : to == TSR_PLACE_REPLICATE ? TSR_ALL_REDUCE
                                                 : TSR_REDUCE_SCATTER;
   tsr_plan_collective(plan, &step, counts, &options);
-  return nanoseconds(tsr_cost_collective(plan->cluster, &options));
+  return tsr_cost_nanoseconds(tsr_cost_collective(plan->cluster, &options));
 }
 
 static double most_bytes(const search *s, tsr_value value, tsr_place place) {
@@ -131,19 +126,21 @@ static double most_bytes(const search *s, tsr_value value, tsr_place place) {
   return most;
 }
 
-/* What a state costs by itself: its conversions, and its memory at the price. */
+/* What a layout set costs by itself: its conversions, and its memory at the price. */
+static int64_t choice_cost(const search *s, tsr_value value, tsr_choice choice) {
+  int64_t cost = 0;
+  for (tsr_place place = TSR_PLACE_MAX; place < TSR_AXES_MAX; place++) {
+    if (!tsr_place_in(choice.present, place)) continue;
+    if (place != choice.produced) cost += convert_cost(s, value, choice.produced, place);
+    if (s->options->price > 0) cost += tsr_cost_nanoseconds(1e-9 * s->options->price * most_bytes(s, value, place));
+  }
+  return cost;
+}
+
 static bool add_state_costs(const search *s, tsr_value value) {
   int64_t cost[TSR_STATES_MAX];
   const value_states *states = &s->values[value.id];
-  for (int i = 0; i < states->count; i++) {
-    tsr_choice choice = states->states[i];
-    cost[i] = 0;
-    for (tsr_place place = TSR_PLACE_MAX; place < TSR_AXES_MAX; place++) {
-      if (!tsr_place_in(choice.present, place)) continue;
-      if (place != choice.produced) cost[i] += convert_cost(s, value, choice.produced, place);
-      if (s->options->price > 0) cost[i] += nanoseconds(1e-9 * s->options->price * most_bytes(s, value, place));
-    }
-  }
+  for (int i = 0; i < states->count; i++) cost[i] = choice_cost(s, value, states->states[i]);
   int variable = (int)value.id;
   return tsr_factors_add(s->factors, 1, &variable, cost);
 }
@@ -159,7 +156,7 @@ static int64_t node_cost(const search *s, int node_index, int rule_index, const 
     for (int j = 0; j < node->input_count; j++)
       inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
     tsr_shape output = tsr_plan_local_shape(plan, node->output, rule->out, r);
-    int64_t cost = nanoseconds(tsr_cost_node(member, plan->graph, node, inputs, &output, NULL));
+    int64_t cost = tsr_cost_nanoseconds(tsr_cost_node(member, plan->graph, node, inputs, &output, NULL));
     if (cost > slowest) slowest = cost;
   }
   return slowest;
@@ -305,4 +302,23 @@ done:
   free(used);
   free(s.values);
   return status;
+}
+
+int64_t tsr_plan_layout_cost(tsr_plan *plan) {
+  const tsr_search_options options = {0};
+  const search s = {.plan = plan, .options = &options};
+  const tsr_decision *decision = &plan->decision;
+  int64_t cost = 0;
+  for (size_t id = 1; id < plan->graph->value_count; id++) {
+    int producer = plan->graph->values[id].producer;
+    if (producer < 0 || decision->rules[producer] >= 0)
+      cost += choice_cost(&s, (tsr_value){(uint32_t)id}, decision->choices[id]);
+  }
+  for (size_t i = 0; i < plan->graph->node_count; i++) {
+    tsr_rule rules[TSR_RULES_MAX];
+    if (decision->rules[i] < 0) continue;
+    tsr_operator_rules_of(plan->graph->nodes[i].op)->rules(plan->graph, &plan->graph->nodes[i], rules);
+    cost += node_cost(&s, (int)i, decision->rules[i], &rules[decision->rules[i]]);
+  }
+  return cost;
 }

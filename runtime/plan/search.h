@@ -23,6 +23,10 @@ typedef struct tsr_search_options {
 tsr_status tsr_plan_search(tsr_plan *plan, const tsr_search_options *options, int64_t *nanoseconds, bool *exact,
                            tsr_error *error);
 
+/* The cost of the plan's own layouts and cuts, as the search reckons: step by step, each as slow as its slowest
+ * member, memory free. */
+int64_t tsr_plan_layout_cost(tsr_plan *plan);
+
 /* Whether the policy forbids a replicated copy of this value (a parameter of two or more axes). */
 bool tsr_plan_must_split(const tsr_plan *plan, tsr_value value);
 

@@ -34,12 +34,18 @@ static tsr_plan_options random_options(void) {
 
 static void random_plans_are_sound(void **state) {
   (void)state;
-  int fused = 0, converts = 0, in_place = 0, copies = 0, panels = 0;
+  int refused = 0, fused = 0, converts = 0, in_place = 0, copies = 0, panels = 0;
   for (int i = 0; i < CASES; i++) {
     plan_seed(5000 + (uint64_t)i);
     tsr_plan_options options = random_options();
     tsr_cluster *cluster = random_cluster((int)plan_between(1, 7));
-    tsr_plan *plan = plan_fit(plan_random_graph((int)plan_between(1, 12)), cluster, &options);
+    tsr_plan *plan = plan_make(plan_random_graph((int)plan_between(1, 12)), cluster, &options);
+    if (!plan) { /* a weight that is needed in two layouts, but may not be whole anywhere */
+      tsr_cluster_destroy(&cluster);
+      refused++;
+      continue;
+    }
+    assert_true(plan->feasible);
     plan_check(plan);
     for (int s = 0; s < plan->step_count; s++) {
       fused += plan->steps[s].kind == TSR_STEP_NODE && plan->steps[s].fused >= 0;
@@ -52,7 +58,8 @@ static void random_plans_are_sound(void **state) {
     tsr_plan_destroy(&plan);
     tsr_cluster_destroy(&cluster);
   }
-  assert_true(fused > 5 && converts > 100 && in_place > 20 && copies > 20 && panels > 20); /* all of it happened */
+  assert_true(refused < CASES / 4);
+  assert_true(fused > 2 && converts > 100 && in_place > 20 && copies > 20 && panels > 20); /* all of it happened */
 }
 
 /* --- by name ---------------------------------------------------------------------------------------------- */
@@ -231,7 +238,8 @@ static void ragged_and_tiny_shapes_are_planned(void **state) {
     plan_ok(tsr_graph_matmul(graph, x, w, NULL, &y, &plan_error));
     plan_ok(tsr_graph_output(graph, "y", y, &plan_error));
     plan_pin(graph, y, 0);
-    tsr_plan *plan = plan_fit(graph, cluster, TSR_PLAN_OPTIONS(.keep_all = true));
+    tsr_plan *plan =
+        plan_fit(graph, cluster, TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_AUTO, .keep_all = true));
     plan_check(plan);
     tsr_plan_destroy(&plan);
     tsr_cluster_destroy(&cluster);
@@ -254,6 +262,7 @@ static void more_memory_never_hurts(void **state) {
         plan_ok(tsr_cluster_set_memory(cluster, m, 1000 * kilobytes / (uint64_t)(plan_between(1, 3)), &plan_error));
         cluster->members[m].max_allocation_bytes = cluster->members[m].memory_bytes;
       }
+      options.replicate = TSR_REPLICATE_AUTO;
       tsr_plan *plan = plan_make(plan_random_graph((int)plan_between(1, 8)), cluster, &options);
       plan_check(plan);
       changes += plan->feasible && !fitted;

@@ -234,17 +234,17 @@ static void equal_to_brute_force(void **state) {
     tsr_plan_options options;
     tsr_plan_options_init(&options);
     options.keep_all = true;
-    options.replicate = plan_chance(50) ? TSR_REPLICATE_AUTO : TSR_REPLICATE_NEVER;
+    options.replicate = TSR_REPLICATE_AUTO; /* with which something is always allowed */
     tsr_cluster *cluster = plan_cluster_of(
         members, (plan_device){.gflops = plan_chance(50) ? 1 : 100, .memory_gb = 1, .launch_seconds = 1e-6});
     cluster->link_bandwidth = plan_chance(50) ? 1e8 : 1e11;
-    tsr_plan *plan = plan_make(plan_random_graph((int)plan_between(1, 5)), cluster, &options);
-    assert_non_null(plan); /* these pins never contradict each other */
+    tsr_plan *plan = plan_fit(plan_random_graph((int)plan_between(1, 5)), cluster, &options);
+    if (plan_chance(50)) plan->options.replicate = TSR_REPLICATE_NEVER;
     allowed += compare(plan, plan_chance(70) ? 0 : 1e-2, i);
     tsr_plan_destroy(&plan);
     tsr_cluster_destroy(&cluster);
   }
-  assert_int_equal(allowed, CASES);
+  assert_in_range(allowed, CASES / 2, CASES - 5);
 }
 
 int main(void) {

@@ -1,0 +1,137 @@
+/* exec_values.c: an interpreter of graphs in plain loops over f64: what integers must come out. */
+#include "base/activation.h"
+#include "exec_support.h"
+
+/* A value as a matrix. */
+typedef struct matrix {
+  int64_t rows, cols;
+  double *data;
+} matrix;
+
+static matrix matrix_of(const exec_values *values, tsr_value value) {
+  matrix m = {.data = values->data[value.id]};
+  tsr_shape_matrix(&tsr_graph_at(values->graph, value)->shape, &m.rows, &m.cols);
+  return m;
+}
+
+static double at(const matrix *m, int64_t r, int64_t c) {
+  return m->data[(m->rows == 1 ? 0 : r) * m->cols + (m->cols == 1 ? 0 : c)];
+}
+
+static void note(exec_values *values, double magnitude) {
+  if (!(magnitude <= values->magnitude)) values->magnitude = magnitude;
+}
+
+static void multiply(exec_values *values, const tsr_node *node, const matrix *in, const matrix *out) {
+  int64_t k = node->transpose_a ? in[0].rows : in[0].cols;
+  for (int64_t i = 0; i < out->rows; i++)
+    for (int64_t j = 0; j < out->cols; j++) {
+      double sum = 0, size = 0;
+      for (int64_t p = 0; p < k; p++) {
+        double a = in[0].data[node->transpose_a ? p * in[0].cols + i : i * in[0].cols + p];
+        double b = in[1].data[node->transpose_b ? j * in[1].cols + p : p * in[1].cols + j];
+        sum += a * b;
+        size += fabs(a * b);
+      }
+      double c = node->input_count == 3 ? node->beta * in[2].data[i * out->cols + j] : 0;
+      out->data[i * out->cols + j] = node->alpha * sum + c;
+      note(values, fabs(node->alpha) * size + fabs(c));
+    }
+}
+
+static double element(const tsr_node *node, const matrix *in, int64_t r, int64_t c) {
+  double a = at(&in[0], r, c), b = node->input_count > 1 ? at(&in[1], r, c) : 0;
+  switch (node->op) {
+  case TSR_OPERATOR_ADD: return (node->alpha != 0 ? node->alpha * a : 0) + (node->beta != 0 ? node->beta * b : 0);
+  case TSR_OPERATOR_MULTIPLY: return a * b;
+  case TSR_OPERATOR_UNARY: return tsr_unary_apply(node->unary, a);
+  default: return tsr_unary_derivative(node->unary, a) * b;
+  }
+}
+
+static void reduce(exec_values *values, const tsr_node *node, const matrix *in, const matrix *out) {
+  int axes = tsr_graph_at(values->graph, node->inputs[0])->shape.axes;
+  bool along = node->axis == axes - 1;
+  int64_t outer = along ? in->rows : in->cols, length = along ? in->cols : in->rows;
+  for (int64_t i = 0; i < outer; i++) {
+    double result = node->reduction == TSR_SUM ? 0 : -INFINITY, size = 0;
+    for (int64_t j = 0; j < length; j++) {
+      double x = along ? in->data[i * in->cols + j] : in->data[j * in->cols + i];
+      size += fabs(x);
+      result = node->reduction == TSR_SUM ? result + x : fmax(result, x);
+    }
+    out->data[i] = result;
+    note(values, size);
+  }
+}
+
+static void compute_node(exec_values *values, const tsr_node *node) {
+  matrix in[TSR_NODE_INPUTS_MAX] = {{0}}, out = matrix_of(values, node->output);
+  for (int i = 0; i < node->input_count; i++) in[i] = matrix_of(values, node->inputs[i]);
+  if (node->op == TSR_OPERATOR_MATMUL) {
+    multiply(values, node, in, &out);
+  } else if (node->op == TSR_OPERATOR_REDUCE) {
+    reduce(values, node, in, &out);
+  } else if (node->op == TSR_OPERATOR_SQUARED_ERROR) {
+    out.data[0] = 0;
+    for (int64_t i = 0; i < in[0].rows * in[0].cols; i++)
+      out.data[0] += node->alpha * (in[0].data[i] - in[1].data[i]) * (in[0].data[i] - in[1].data[i]);
+    note(values, HUGE_VAL); /* a mean is no integer */
+  } else {
+    for (int64_t r = 0; r < out.rows; r++)
+      for (int64_t c = 0; c < out.cols; c++) {
+        double *to = &out.data[r * out.cols + c];
+        *to = node->op == TSR_OPERATOR_SCALE ? node->alpha * in[0].data[r * out.cols + c] : element(node, in, r, c);
+        note(values, 2 * fabs(*to));
+      }
+  }
+}
+
+void exec_values_compute(exec_values *values) {
+  for (size_t i = 0; i < values->graph->node_count; i++) compute_node(values, &values->graph->nodes[i]);
+}
+
+/* All at once: a target may be another's value. */
+void exec_values_assign(exec_values *values) {
+  const tsr_graph *graph = values->graph;
+  double **fresh = calloc(graph->value_count, sizeof *fresh);
+  for (uint32_t id = 1; id < graph->value_count; id++) {
+    size_t bytes = (size_t)tsr_shape_count(&graph->values[id].shape) * sizeof(double);
+    if (!graph->values[id].assigned.id) continue;
+    fresh[id] = malloc(bytes + 1);
+    memcpy(fresh[id], values->data[graph->values[id].assigned.id], bytes);
+  }
+  for (uint32_t id = 1; id < graph->value_count; id++) {
+    if (!fresh[id]) continue;
+    free(values->data[id]);
+    values->data[id] = fresh[id];
+  }
+  free(fresh);
+}
+
+void exec_values_init(exec_values *values, const tsr_graph *graph, const tsr_source *source) {
+  *values = (exec_values){.graph = graph, .data = calloc(graph->value_count, sizeof *values->data)};
+  for (uint32_t id = 1; id < graph->value_count; id++) {
+    const tsr_graph_value *at = &graph->values[id];
+    int64_t start[TSR_AXES_MAX] = {0};
+    values->data[id] = calloc((size_t)tsr_shape_count(&at->shape) + 1, sizeof(double));
+    if (at->producer >= 0 || !tsr_source_has(source, at->name)) continue;
+    tsr_array array = tsr_array_dense(values->data[id], TSR_F64, &at->shape);
+    exec_ok(tsr_source_read(source, at->name, &at->shape, start, &array, &exec_error));
+  }
+}
+
+void exec_values_finish(exec_values *values) {
+  for (uint32_t id = 1; id < values->graph->value_count; id++) free(values->data[id]);
+  free(values->data);
+}
+
+tsr_source *exec_source(const tsr_graph *graph, bool integers, double high, uint64_t seed) {
+  tsr_source *source;
+  exec_ok(tsr_source_create(exec_context, &source, &exec_error));
+  for (uint32_t id = 1; id < graph->value_count; id++)
+    if (graph->values[id].producer < 0)
+      exec_ok(tsr_source_add_random(source, graph->values[id].name, integers ? TSR_RANDOM_INTEGER : TSR_RANDOM_UNIFORM,
+                                    seed, -high, high, &exec_error));
+  return source;
+}
