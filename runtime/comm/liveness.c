@@ -6,6 +6,7 @@
 /* Per deadline: signs sent, looks for signs. A gap between two calls longer than a sign's interval was not
  * spent calling. */
 static const double signs_per_deadline = 8, looks_per_deadline = 64;
+enum { SPARED_MAX = 15 };
 
 tsr_status tsr_liveness_init(tsr_liveness *liveness, int members, int me, double now, tsr_error *error) {
   *liveness = (tsr_liveness){.members = members, .me = me, .last_call = now};
@@ -32,6 +33,14 @@ tsr_liveness_due tsr_liveness_call(tsr_liveness *liveness, double now, double de
 
 void tsr_liveness_heard(tsr_liveness *liveness, int peer) {
   liveness->peers[peer].heard_at = liveness->calling;
+  liveness->peers[peer].spared = 0;
+}
+
+bool tsr_liveness_spare(tsr_liveness *liveness, int peer) {
+  if (liveness->peers[peer].spared == SPARED_MAX) return false;
+  liveness->peers[peer].heard_at = liveness->calling;
+  liveness->peers[peer].spared++;
+  return true;
 }
 
 void tsr_liveness_left(tsr_liveness *liveness, int peer) {

@@ -3,7 +3,8 @@
  *
  * Silence is measured on a clock that runs only while this process calls: after a long computation of its own it
  * must not blame the others for signs that it did not look for. So what counts is silence, and a member that
- * computes for longer than the deadline without calling is silent: there is no thread that beats for it. */
+ * computes for longer than the deadline without calling is silent: there is no thread that beats for it. Whoever knows
+ * that it lives all the same (comm/process.h) spares it. */
 #ifndef TSR_COMM_LIVENESS_H
 #define TSR_COMM_LIVENESS_H
 
@@ -21,6 +22,7 @@ typedef struct tsr_liveness {
     double heard_at; /* on the calling clock */
     double left_at;  /* likewise */
     bool left;       /* ended as it should: never lost */
+    int spared;      /* times that its silence was forgiven since it was heard */
   } *peers;
 } tsr_liveness;
 
@@ -34,6 +36,10 @@ void tsr_liveness_finish(tsr_liveness *liveness);
 tsr_liveness_due tsr_liveness_call(tsr_liveness *liveness, double now, double deadline_seconds);
 void tsr_liveness_heard(tsr_liveness *liveness, int peer);
 void tsr_liveness_left(tsr_liveness *liveness, int peer);
+
+/* Forgives peer's silence for another deadline, because it is known to live: a slow rank is no lost rank. False if that
+ * was done so often that something must be wrong with it. */
+bool tsr_liveness_spare(tsr_liveness *liveness, int peer);
 
 /* The member that was silent for the longest time beyond the deadline; -1 = none. */
 int tsr_liveness_lost(const tsr_liveness *liveness);

@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "comm/group.h"
 #include "comm/liveness.h"
+#include "comm/process.h"
 #include "comm/mpi_launcher.h"
 
 enum state { IDLE, SENDING, RECEIVING };
@@ -37,6 +38,7 @@ typedef struct mpi_transport {
   bool started; /* every rank has its transport: signs are exchanged */
   bool broken;  /* a member was lost */
   tsr_liveness liveness;
+  tsr_process *processes; /* [rank] */
   peer *peers;
 } mpi_transport;
 
@@ -290,6 +292,16 @@ static void exchange_signs(mpi_transport *mpi, bool give) {
   }
 }
 
+/* A rank that is silent for longer than the deadline and does not live either; -1 = none. */
+static int silent_rank(mpi_transport *mpi) {
+  int rank = tsr_liveness_lost(&mpi->liveness);
+  if (rank < 0 || !tsr_process_lives(&mpi->processes[mpi->me], &mpi->processes[rank])) return rank;
+  if (!tsr_liveness_spare(&mpi->liveness, rank)) return rank;
+  tsr_log(mpi->base.context, TSR_LOG_WARNING, "comm",
+          "rank %d is slow: no sign of it for %g s, but its process lives; waiting on", rank, mpi->liveness.deadline);
+  return -1;
+}
+
 static tsr_status mpi_beat(tsr_transport *transport, double deadline_seconds, int *lost, tsr_error *error) {
   (void)error;
   mpi_transport *mpi = (mpi_transport *)transport;
@@ -299,7 +311,7 @@ static tsr_status mpi_beat(tsr_transport *transport, double deadline_seconds, in
   MPI_Errhandler callers = set_handler_aside();
   exchange_signs(mpi, due == TSR_LIVENESS_SIGN);
   put_handler_back(callers);
-  *lost = mpi->base.failed_member >= 0 ? mpi->base.failed_member : tsr_liveness_lost(&mpi->liveness);
+  *lost = mpi->base.failed_member >= 0 ? mpi->base.failed_member : silent_rank(mpi);
   mpi->broken = *lost >= 0;
   return TSR_OK;
 }
@@ -376,6 +388,7 @@ static void mpi_destroy(tsr_transport *transport) {
   MPI_Finalized(&finalized);
   if (mpi->started && !finalized) end_signs(mpi);
   tsr_liveness_finish(&mpi->liveness);
+  free(mpi->processes);
   tsr_transport_finish(transport);
   free(mpi->peers);
   free(mpi);
@@ -429,8 +442,9 @@ static tsr_status create_transport(tsr_context *context, const MPI_Comm copies[2
   mpi->me = me;
   TSR_TRY(tsr_transport_init(&mpi->base, &mpi_ops, context, size, me, 1, error));
   TSR_TRY(tsr_liveness_init(&mpi->liveness, size, me, tsr_clock_seconds(), error));
+  mpi->processes = tsr_calloc((size_t)size, sizeof *mpi->processes);
   mpi->peers = tsr_calloc((size_t)size, sizeof *mpi->peers);
-  if (!mpi->peers) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for the signs of life of %d ranks", size);
+  if (!mpi->processes || !mpi->peers) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for the signs of life of %d ranks", size);
   for (int i = 0; i < size; i++) mpi->peers[i].receive = mpi->peers[i].send = MPI_REQUEST_NULL;
   *out = &mpi->base;
   return TSR_OK;
@@ -459,6 +473,19 @@ static tsr_status agree(MPI_Comm communicator, tsr_status own, tsr_error *error)
   return TSR_ERROR_OUT_OF_MEMORY;
 }
 
+/* Everybody learns who everybody is; without it nobody is known to live. */
+static void exchange_processes(mpi_transport *mpi) {
+  tsr_process own;
+  MPI_Request request;
+  int done = 0;
+  tsr_process_identify(&own);
+  int code = MPI_Iallgather(&own, sizeof own, MPI_BYTE, mpi->processes, sizeof own, MPI_BYTE, mpi->signs, &request);
+  while (code == MPI_SUCCESS && !done) {
+    code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    sched_yield();
+  }
+}
+
 static tsr_status duplicate(MPI_Comm communicator, MPI_Comm *copy, tsr_error *error) {
   int code = MPI_Comm_dup(communicator, copy);
   if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
@@ -469,6 +496,7 @@ static void start_signs(tsr_group *group) {
   mpi_transport *mpi = (mpi_transport *)group->transport;
   mpi->started = true;
   mpi->liveness.deadline = group->deadline_seconds;
+  exchange_processes(mpi);
   for (int rank = 0; rank < mpi->base.member_count; rank++)
     if (rank != mpi->me) expect_sign(mpi, rank);
 }

@@ -83,14 +83,16 @@ static tsr_status compare(tsr_session *session, tsr_value found, tsr_value expec
   char buffer[80];
   const char *name = tsr_check_name(session->plan, found, buffer, sizeof buffer);
   const tsr_shape *shape = &tsr_graph_at(session->plan->graph, found)->shape;
+  tsr_dtype dtype = tsr_graph_at(session->plan->graph, found)->dtype;
   tsr_status status = gather_f64(session, found, &data, error);
   int64_t count = tsr_shape_count(shape), cols = shape->axes ? shape->extent[shape->axes - 1] : 1;
-  for (int64_t i = 0; status == TSR_OK && i < count; i++)
-    tsr_finding_note(finding, data[i], values[expected.id].exact[i],
-                     tsr_check_bound(tsr_graph_at(session->plan->graph, found)->dtype,
-                                     fabs(values[expected.id].exact[i]), 4, values[expected.id].error[i]),
-                     "%s, element (%lld, %lld) against the oracle", name, (long long)(i / cols),
-                     (long long)(i % cols));
+  for (int64_t i = 0; status == TSR_OK && i < count; i++) {
+    double exact = values[expected.id].exact[i], bound = values[expected.id].error[i];
+    /* Each operator's bound is at least a rounding of the largest number in it, which may overflow. */
+    bound = tsr_check_bound(dtype, fabs(exact) + bound / tsr_dtype_epsilon(dtype), 4, bound);
+    tsr_finding_note(finding, data[i], exact, bound, "%s, element (%lld, %lld) against the oracle", name,
+                     (long long)(i / cols), (long long)(i % cols));
+  }
   free(data);
   return status;
 }

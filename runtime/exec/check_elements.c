@@ -162,7 +162,8 @@ static void compare(const tsr_step_probe *probe, int64_t i, const double *found,
                     const char *name, int member, tsr_finding *finding) {
   for (int64_t at = 0; at < rows_together(probe, i) * probe->cols; at++) {
     double expected = probe->expected[i * probe->cols + at];
-    double bound = tsr_check_bound(dtype, fabs(expected), 4, probe->bound[i * probe->cols + at]);
+    double bound = probe->bound[i * probe->cols + at];
+    bound = tsr_check_bound(dtype, fabs(expected) + bound / tsr_dtype_epsilon(dtype), 4, bound);
     tsr_finding_note(finding, found[at], expected, bound, "%s, element (%lld, %lld) of rank %d", name,
                      (long long)(row_at(probe, i) + at / probe->cols),
                      (long long)(probe->col + at % probe->cols), member);

@@ -7,8 +7,8 @@ tsr_graph *exec_graph(void) {
   return graph;
 }
 
-tsr_value exec_leaf(tsr_graph *graph, tsr_value_kind kind, const char *name, tsr_dtype dtype, int axes, int64_t e0,
-                    int64_t e1) {
+tsr_value exec_leaf(tsr_graph *graph, tsr_value_kind kind, const char *name, tsr_dtype dtype, int axes,
+                    int64_t e0, int64_t e1) {
   tsr_shape shape = tsr_shape_of(axes, e0, e1);
   tsr_value value;
   exec_ok(tsr_graph_leaf(graph, kind, name, dtype, &shape, &value, &exec_error));
@@ -71,12 +71,14 @@ tsr_graph *exec_ffn_graph(const exec_ffn *ffn) {
   return graph;
 }
 
-/* --- random graphs --------------------------------------------------------------------------------------------- */
+/* --- random graphs
+ * --------------------------------------------------------------------------------------------- */
 
 typedef struct pool {
   tsr_graph *graph;
   tsr_dtype dtype;
   int members, count, named;
+  bool descends; /* gradients are wanted: no maximum, which has none */
   int64_t extents[3];
   tsr_value values[80];
 } pool;
@@ -144,7 +146,8 @@ static tsr_value random_sum(pool *p) {
   const tsr_shape shape = *shape_of(p, a);
   if (!tsr_shape_equal(&shape, shape_of(p, b)))
     b = chance(50) ? add_leaf(p, TSR_PARAMETER, 1, shape.extent[1], 0)
-                   : add_leaf(p, TSR_PARAMETER, 2, chance(50) ? 1 : shape.extent[0], chance(30) ? 1 : shape.extent[1]);
+                   : add_leaf(p, TSR_PARAMETER, 2, chance(50) ? 1 : shape.extent[0],
+                              chance(30) ? 1 : shape.extent[1]);
   if (chance(25))
     exec_ok(tsr_graph_multiply(p->graph, a, b, &out, &exec_error));
   else
@@ -156,7 +159,8 @@ static tsr_value random_sum(pool *p) {
 static tsr_value random_reduction(pool *p) {
   tsr_value a = pick(p, -1, 0), sum, out, b;
   int axis = (int)exec_between(0, 1);
-  exec_ok(tsr_graph_reduce(p->graph, chance(60) ? TSR_SUM : TSR_MAX, axis, a, &sum, &exec_error));
+  exec_ok(
+      tsr_graph_reduce(p->graph, p->descends || chance(60) ? TSR_SUM : TSR_MAX, axis, a, &sum, &exec_error));
   if (chance(30)) {
     char name[16];
     snprintf(name, sizeof name, "sum%d", p->named++);
@@ -172,11 +176,31 @@ static tsr_value random_operator(pool *p) {
   tsr_value out;
   switch (exec_between(0, 7)) {
   case 0: exec_ok(tsr_graph_unary(p->graph, TSR_UNARY_RELU, pick(p, -1, 0), &out, &exec_error)); return out;
-  case 1: exec_ok(tsr_graph_scale(p->graph, chance(50) ? 2 : -1, pick(p, -1, 0), &out, &exec_error)); return out;
+  case 1:
+    exec_ok(tsr_graph_scale(p->graph, chance(50) ? 2 : -1, pick(p, -1, 0), &out, &exec_error));
+    return out;
   case 2: return random_reduction(p);
   case 3:
   case 4: return random_sum(p);
   default: return random_product(p);
+  }
+}
+
+/* Gradients of what `last` depends on; some leaves are stepped down, others' gradients are outputs. */
+static void random_descent(pool *p, tsr_value last) {
+  const tsr_shape shape = *shape_of(p, last);
+  tsr_value dy = add_leaf(p, TSR_INPUT, 2, shape.extent[0], shape.extent[1]), gradient;
+  for (uint32_t id = 1, count = (uint32_t)p->graph->value_count; id < count; id++) {
+    tsr_value leaf = {id};
+    if (p->graph->values[id].producer >= 0 || id == dy.id) continue;
+    if (tsr_graph_gradients(p->graph, last, dy, &leaf, 1, &gradient, &exec_error) != TSR_OK) {
+      exec_refused(exec_error.status, TSR_ERROR_INVALID_ARGUMENT, "depend");
+      continue;
+    }
+    if (p->graph->values[id].kind == TSR_PARAMETER && chance(60))
+      update(p->graph, leaf, gradient, 1);
+    else if (!tsr_graph_at(p->graph, gradient)->output)
+      exec_output(p->graph, tsr_graph_at(p->graph, leaf)->name, gradient);
   }
 }
 
@@ -193,6 +217,7 @@ static void random_states(pool *p) {
 tsr_graph *exec_random_graph(tsr_dtype dtype, int members) {
   static const int64_t extents[] = {1, 2, 7, 13, 33};
   pool p = {.graph = exec_graph(), .dtype = dtype, .members = members};
+  p.descends = chance(50);
   for (int i = 0; i < 3; i++) p.extents[i] = extents[exec_between(0, 4)];
   for (int i = 0; i < 3; i++)
     p.values[p.count++] = add_leaf(&p, i ? TSR_PARAMETER : TSR_INPUT, 2, p.extents[exec_between(0, 2)],
@@ -204,6 +229,7 @@ tsr_graph *exec_random_graph(tsr_dtype dtype, int members) {
   if (tsr_graph_at(p.graph, last)->producer < 0) last = p.values[p.count++] = random_product(&p);
   exec_output(p.graph, "last", last);
   if (chance(30)) pin_randomly(&p, last);
+  if (p.descends) random_descent(&p, last);
   tsr_value other = pick(&p, -1, 0);
   if (!tsr_graph_at(p.graph, other)->output) exec_output(p.graph, "other", other);
   random_states(&p);

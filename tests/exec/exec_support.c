@@ -17,7 +17,8 @@ int exec_end(void **state) {
 }
 
 void exec_ok(tsr_status status) {
-  if (status != TSR_OK) fail_msg("%s: %s %s", tsr_status_name(status), exec_error.message, exec_error.build_log);
+  if (status != TSR_OK)
+    fail_msg("%s: %s %s", tsr_status_name(status), exec_error.message, exec_error.build_log);
 }
 
 void exec_refused(tsr_status found, tsr_status wanted, const char *words) {
@@ -42,7 +43,8 @@ int64_t exec_between(int64_t low, int64_t high) {
   return low + (int64_t)((z ^ (z >> 31)) % (uint64_t)(high - low + 1));
 }
 
-/* --- members --------------------------------------------------------------------------------------------------- */
+/* --- members
+ * --------------------------------------------------------------------------------------------------- */
 
 bool exec_has(const char *selector) {
   tsr_device_list *list = NULL;
@@ -60,7 +62,8 @@ bool exec_has(const char *selector) {
 static void make_faster(tsr_cluster_member *member, double speed) {
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
     for (int form = 0; form < TSR_GEMM_FORMS; form++)
-      for (int i = 0; i < member->curves[dtype][form].count; i++) member->curves[dtype][form].points[i].seconds /= speed;
+      for (int i = 0; i < member->curves[dtype][form].count; i++)
+        member->curves[dtype][form].points[i].seconds /= speed;
   member->memory_bandwidth *= speed;
 }
 
@@ -80,7 +83,8 @@ void exec_open(exec_rig *rig, const exec_setup *setup) {
   tsr_measure_options measure;
   tsr_measure_options_init(&measure);
   measure.estimate_only = true;
-  exec_ok(tsr_cluster_measure(rig->group, rig->devices, (size_t)members, &measure, &rig->cluster, &exec_error));
+  exec_ok(
+      tsr_cluster_measure(rig->group, rig->devices, (size_t)members, &measure, &rig->cluster, &exec_error));
   /* Nobody is slow to reach: so that small problems are split at all. */
   rig->cluster->link_latency = 1e-9;
   rig->cluster->link_bandwidth = 1e12;
@@ -89,11 +93,12 @@ void exec_open(exec_rig *rig, const exec_setup *setup) {
 }
 
 bool exec_plan(exec_rig *rig, tsr_graph *graph) {
-  tsr_plan_options *options = TSR_PLAN_OPTIONS(.replicate = rig->setup.replicate, .keep_all = rig->setup.keep_all,
-                                               .reserve_fraction = -1);
+  tsr_plan_options *options = TSR_PLAN_OPTIONS(.replicate = rig->setup.replicate,
+                                               .keep_all = rig->setup.keep_all, .reserve_fraction = -1);
   tsr_status status = tsr_plan_create(graph, rig->cluster, options, &rig->plan, &exec_error);
   tsr_graph_destroy(&graph);
-  bool contradicts = status == TSR_ERROR_INVALID_ARGUMENT && strstr(exec_error.message, "are pinned at different");
+  bool contradicts =
+      status == TSR_ERROR_INVALID_ARGUMENT && strstr(exec_error.message, "are pinned at different");
   if (status == TSR_ERROR_INFEASIBLE || contradicts) return false;
   exec_ok(status);
   return true;
@@ -125,7 +130,8 @@ void exec_close(exec_rig *rig) {
   tsr_group_destroy(&rig->group);
 }
 
-/* --- comparison ------------------------------------------------------------------------------------------------ */
+/* --- comparison
+ * ------------------------------------------------------------------------------------------------ */
 
 tsr_value exec_value(const exec_rig *rig, const char *name) {
   tsr_value value;
@@ -141,14 +147,14 @@ double *exec_gather(exec_rig *rig, tsr_value value) {
   return data;
 }
 
-static void compare(const exec_rig *rig, tsr_value value, const char *how, const double *found, const double *expected,
-                    const double *bound, int64_t count, int64_t at) {
+static void compare(const exec_rig *rig, tsr_value value, const char *how, const double *found,
+                    const double *expected, const double *bound, int64_t count, int64_t at) {
   for (int64_t i = 0; i < count; i++) {
     double error = fabs(found[i] - expected[i]);
     if (found[i] == expected[i] || (bound && error <= bound[i])) continue;
-    fail_msg("%d members, %s, %s: element %lld is %.17g, expected %.17g, off by %.3g, bound %.3g", rig->setup.members,
-             tsr_graph_describe(rig->plan->graph, value).text, how, (long long)(at + i), found[i], expected[i], error,
-             bound ? bound[i] : 0);
+    fail_msg("%d members, %s, %s: element %lld is %.17g, expected %.17g, off by %.3g, bound %.3g",
+             rig->setup.members, tsr_graph_describe(rig->plan->graph, value).text, how, (long long)(at + i),
+             found[i], expected[i], error, bound ? bound[i] : 0);
   }
 }
 
@@ -157,12 +163,14 @@ static void compare_member(exec_rig *rig, int member, int index, tsr_value value
                            const double *bound) {
   const tsr_plan *plan = rig->plan;
   tsr_place place = tsr_plan_final_place(plan, value);
-  tsr_shape whole = tsr_graph_at(plan->graph, value)->shape, own = tsr_plan_local_shape(plan, value, place, index);
+  tsr_shape whole = tsr_graph_at(plan->graph, value)->shape,
+            own = tsr_plan_local_shape(plan, value, place, index);
   int64_t rows, cols, all_rows, all_cols, begin = 0, end;
   tsr_shape_matrix(&own, &rows, &cols);
   tsr_shape_matrix(&whole, &all_rows, &all_cols);
   if (place >= 0) tsr_plan_range(plan, value, place, place, index, &begin, &end);
-  int64_t row0 = place == 0 && whole.axes == 2 ? begin : 0, col0 = place == whole.axes - 1 && place >= 0 ? begin : 0;
+  int64_t row0 = place == 0 && whole.axes == 2 ? begin : 0,
+          col0 = place == whole.axes - 1 && place >= 0 ? begin : 0;
   double *data = calloc((size_t)(rows * (3 * cols + 1) + 1), sizeof *data);
   tsr_array array = {.data = data, .dtype = TSR_F64, .shape = own};
   if (own.axes == 2) array.stride[0] = 3 * cols + 1;
@@ -171,8 +179,8 @@ static void compare_member(exec_rig *rig, int member, int index, tsr_value value
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = 0; c < cols; c++) {
       int64_t at = (row0 + r) * all_cols + col0 + c;
-      compare(rig, value, "read by a member", data + r * (3 * cols + 1) + 3 * c, expected + at, bound ? bound + at : NULL,
-              1, at);
+      compare(rig, value, "read by a member", data + r * (3 * cols + 1) + 3 * c, expected + at,
+              bound ? bound + at : NULL, 1, at);
     }
   free(data);
 }

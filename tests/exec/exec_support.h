@@ -1,6 +1,6 @@
-/* exec_support.h: what tests of sessions share: a group of members with devices and speeds as a test wants them, small
- * graphs, a plain interpreter of graphs that knows nothing of members, and the comparison of all that a session holds
- * with it. */
+/* exec_support.h: what tests of sessions share: a group of members with devices and speeds as a test wants
+ * them, small graphs, a plain interpreter of graphs that knows nothing of members, and the comparison of all
+ * that a session holds with it. */
 #ifndef TESSERA_TEST_EXEC_SUPPORT_H
 #define TESSERA_TEST_EXEC_SUPPORT_H
 
@@ -35,7 +35,8 @@ void exec_seed(uint64_t seed);
 /* Uniform in [low, high]. */
 int64_t exec_between(int64_t low, int64_t high);
 
-/* --- members --------------------------------------------------------------------------------------------------- */
+/* --- members
+ * --------------------------------------------------------------------------------------------------- */
 
 typedef struct exec_setup {
   int members;
@@ -70,17 +71,18 @@ void exec_close(exec_rig *rig);
 /* Whether a device that matches is there; says so if not. */
 bool exec_has(const char *selector);
 
-/* --- graphs ---------------------------------------------------------------------------------------------------- */
+/* --- graphs
+ * ---------------------------------------------------------------------------------------------------- */
 
 tsr_graph *exec_graph(void);
-tsr_value exec_leaf(tsr_graph *graph, tsr_value_kind kind, const char *name, tsr_dtype dtype, int axes, int64_t e0,
-                    int64_t e1);
+tsr_value exec_leaf(tsr_graph *graph, tsr_value_kind kind, const char *name, tsr_dtype dtype, int axes,
+                    int64_t e0, int64_t e1);
 void exec_output(tsr_graph *graph, const char *name, tsr_value value);
 /* axis -1 = replicate; offsets may be NULL. */
 void exec_pin(tsr_graph *graph, tsr_value value, int axis, int parts, const int64_t *offsets);
 
-/* What is computed beside y: nothing; gradients from an input dy; the same and w -= rate * gradient; a loss against an
- * input target, and w -= rate * gradient. */
+/* What is computed beside y: nothing; gradients from an input dy; the same and w -= rate * gradient; a loss
+ * against an input target, and w -= rate * gradient. */
 typedef enum exec_mode { EXEC_FORWARD, EXEC_BACKWARD, EXEC_UPDATE, EXEC_LOSS } exec_mode;
 /* Adds that for every parameter of the graph, and for x if it is a value. */
 void exec_extend(tsr_graph *graph, exec_mode mode, tsr_value x, tsr_value y, double rate);
@@ -96,11 +98,13 @@ typedef struct exec_ffn {
 } exec_ffn;
 tsr_graph *exec_ffn_graph(const exec_ffn *ffn);
 
-/* Small graphs of all operators over matrices of few extents, integers in, integers out (relu is the only activation);
- * residuals, beta c, broadcasts, reductions, pins with and without offsets, gradients, states, assigns. */
+/* Small graphs of all operators over matrices of few extents, integers in, integers out (relu is the only
+ * activation); residuals, beta c, broadcasts, reductions, pins with and without offsets, gradients, states,
+ * assigns. */
 tsr_graph *exec_random_graph(tsr_dtype dtype, int members);
 
-/* --- data ------------------------------------------------------------------------------------------------------ */
+/* --- data
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Random leaves: integers in [-high, high] or reals in [-high, high). */
 tsr_source *exec_source(const tsr_graph *graph, bool integers, double high, uint64_t seed);
@@ -108,8 +112,9 @@ tsr_source *exec_source(const tsr_graph *graph, bool integers, double high, uint
 /* Every value of a graph, dense, in f64. */
 typedef struct exec_values {
   const tsr_graph *graph;
-  double **data;    /* [value id] */
-  double magnitude; /* the largest sum of absolute summands: integers below 2^24 (2^53) are exact in any order */
+  double **data; /* [value id] */
+  double
+      magnitude; /* the largest sum of absolute summands: integers below 2^24 (2^53) are exact in any order */
 } exec_values;
 void exec_values_init(exec_values *values, const tsr_graph *graph, const tsr_source *source);
 /* One step, in plain loops. The assigns follow with exec_values_assign. */
@@ -117,8 +122,8 @@ void exec_values_compute(exec_values *values);
 void exec_values_assign(exec_values *values);
 void exec_values_finish(exec_values *values);
 
-/* Outputs and assigned leaves as every member reads them, and gathered, are bit for bit what values hold (after compute
- * and assign). */
+/* Outputs and assigned leaves as every member reads them, and gathered, are bit for bit what values hold
+ * (after compute and assign). */
 void exec_expect_exact(exec_rig *rig, const exec_values *values);
 /* Loads, and runs steps that are compared exactly; how many, until the numbers grow too large for that. */
 int exec_run_exact(exec_rig *rig, const tsr_source *source, int steps);

@@ -42,7 +42,8 @@ static void multiply(exec_values *values, const tsr_node *node, const matrix *in
 static double element(const tsr_node *node, const matrix *in, int64_t r, int64_t c) {
   double a = at(&in[0], r, c), b = node->input_count > 1 ? at(&in[1], r, c) : 0;
   switch (node->op) {
-  case TSR_OPERATOR_ADD: return (node->alpha != 0 ? node->alpha * a : 0) + (node->beta != 0 ? node->beta * b : 0);
+  case TSR_OPERATOR_ADD:
+    return (node->alpha != 0 ? node->alpha * a : 0) + (node->beta != 0 ? node->beta * b : 0);
   case TSR_OPERATOR_MULTIPLY: return a * b;
   case TSR_OPERATOR_UNARY: return tsr_unary_apply(node->unary, a);
   default: return tsr_unary_derivative(node->unary, a) * b;
@@ -81,7 +82,8 @@ static void compute_node(exec_values *values, const tsr_node *node) {
     for (int64_t r = 0; r < out.rows; r++)
       for (int64_t c = 0; c < out.cols; c++) {
         double *to = &out.data[r * out.cols + c];
-        *to = node->op == TSR_OPERATOR_SCALE ? node->alpha * in[0].data[r * out.cols + c] : element(node, in, r, c);
+        *to = node->op == TSR_OPERATOR_SCALE ? node->alpha * in[0].data[r * out.cols + c]
+                                             : element(node, in, r, c);
         note(values, 2 * fabs(*to));
       }
   }
@@ -131,7 +133,8 @@ tsr_source *exec_source(const tsr_graph *graph, bool integers, double high, uint
   exec_ok(tsr_source_create(exec_context, &source, &exec_error));
   for (uint32_t id = 1; id < graph->value_count; id++)
     if (graph->values[id].producer < 0)
-      exec_ok(tsr_source_add_random(source, graph->values[id].name, integers ? TSR_RANDOM_INTEGER : TSR_RANDOM_UNIFORM,
-                                    seed, -high, high, &exec_error));
+      exec_ok(tsr_source_add_random(source, graph->values[id].name,
+                                    integers ? TSR_RANDOM_INTEGER : TSR_RANDOM_UNIFORM, seed, -high, high,
+                                    &exec_error));
   return source;
 }

@@ -1,8 +1,9 @@
-/* test_check.c: the check passes on what is right, whatever the shapes, and finds a planted error that is larger than
- * what it says it can detect, wherever that is planted. */
+/* test_check.c: the check passes on what is right, whatever the shapes, and finds a planted error that is
+ * larger than what it says it can detect, wherever that is planted. */
 #include "exec_support.h"
 
-/* --- a device that makes one mistake ---------------------------------------------------------------------------- */
+/* --- a device that makes one mistake
+ * ---------------------------------------------------------------------------- */
 
 /* The countdown-th call of one kind adds `amount` to one element of its output. */
 static struct {
@@ -10,14 +11,15 @@ static struct {
   tsr_device_ops ops;
   int kind, countdown; /* 0 = product, 1 = elementwise, 2 = reduction */
   double amount;
-  int64_t row, col;    /* modulo what there is */
+  int64_t row, col; /* modulo what there is */
   int planted;
 } saboteur;
 
 static void plant(tsr_device *device, const tsr_matrix *out, tsr_dtype dtype) {
   void *mapped;
   if (saboteur.countdown-- != 0) return;
-  exec_ok(tsr_device_host_wait(device, out->buffer, 0, out->buffer->bytes, TSR_HOST_READ_WRITE, &mapped, &exec_error));
+  exec_ok(tsr_device_host_wait(device, out->buffer, 0, out->buffer->bytes, TSR_HOST_READ_WRITE, &mapped,
+                               &exec_error));
   int64_t at = tsr_matrix_index(out, saboteur.row % out->rows, saboteur.col % out->cols);
   if (dtype == TSR_F64)
     ((double *)mapped)[at] += saboteur.amount;
@@ -64,26 +66,28 @@ static void repair(tsr_device *device) {
   device->ops = saboteur.real;
 }
 
-/* ---------------------------------------------------------------------------------------------------------------- */
+/* ----------------------------------------------------------------------------------------------------------------
+ */
 
 static tsr_status run_check(exec_rig *rig, bool oracle, uint64_t seed, tsr_check *out) {
   double flops = oracle ? 1e12 : -1;
-  tsr_status status =
-      tsr_session_check(rig->session, TSR_CHECK_OPTIONS(.seed = seed, .oracle_flops = flops), out, &exec_error);
+  tsr_status status = tsr_session_check(rig->session, TSR_CHECK_OPTIONS(.seed = seed, .oracle_flops = flops),
+                                        out, &exec_error);
   assert_true(out->oracle == oracle);
   assert_true(out->passed == (status == TSR_OK));
   return status;
 }
 
-static tsr_source *prepare(exec_rig *rig, const exec_setup *setup, tsr_graph *graph, double low, double high) {
+static tsr_source *prepare(exec_rig *rig, const exec_setup *setup, tsr_graph *graph, double low,
+                           double high) {
   tsr_source *source;
   exec_open(rig, setup);
   exec_create(rig, graph);
   exec_ok(tsr_source_create(exec_context, &source, &exec_error));
   for (uint32_t id = 1; id < rig->plan->graph->value_count; id++)
     if (rig->plan->graph->values[id].producer < 0)
-      exec_ok(tsr_source_add_random(source, rig->plan->graph->values[id].name, TSR_RANDOM_UNIFORM, 3, low, high,
-                                    &exec_error));
+      exec_ok(tsr_source_add_random(source, rig->plan->graph->values[id].name, TSR_RANDOM_UNIFORM, 3, low,
+                                    high, &exec_error));
   exec_ok(tsr_session_load(rig->session, source, &exec_error));
   return source;
 }
@@ -94,7 +98,13 @@ static void release(exec_rig *rig, tsr_source *source) {
 }
 
 static exec_ffn block(int64_t m, int64_t d, int64_t h, tsr_dtype dtype, exec_mode mode) {
-  return (exec_ffn){.m = m, .d = d, .h = h, .dtype = dtype, .activation = TSR_UNARY_GELU, .pinned = true, .mode = mode,
+  return (exec_ffn){.m = m,
+                    .d = d,
+                    .h = h,
+                    .dtype = dtype,
+                    .activation = TSR_UNARY_GELU,
+                    .pinned = true,
+                    .mode = mode,
                     .rate = 0.01};
 }
 
@@ -108,14 +118,16 @@ static void passes(void **state) {
         exec_setup setup = {.members = members, .replicate = TSR_REPLICATE_NEVER, .keep_all = true};
         if (members == 3) setup.speeds[1] = 1e-6;
         exec_rig rig;
-        exec_ffn ffn = block(sizes[i][0], sizes[i][1], sizes[i][2], members == 2 ? TSR_F64 : TSR_F32, (exec_mode)mode);
+        exec_ffn ffn =
+            block(sizes[i][0], sizes[i][1], sizes[i][2], members == 2 ? TSR_F64 : TSR_F32, (exec_mode)mode);
         ffn.gated = mode == 2;
         tsr_source *source = prepare(&rig, &setup, exec_ffn_graph(&ffn), -1, 1);
         double *before = exec_gather(&rig, exec_value(&rig, "w1"));
         for (int oracle = 0; oracle < 2; oracle++) {
           tsr_check check;
           exec_ok(run_check(&rig, oracle, (uint64_t)mode, &check));
-          assert_true(check.max_error <= check.bound && check.detectable > 0 && check.detectable < 1 && check.where[0]);
+          assert_true(check.max_error <= check.bound && check.detectable > 0 && check.detectable < 1 &&
+                      check.where[0]);
         }
         double *after = exec_gather(&rig, exec_value(&rig, "w1"));
         assert_memory_equal(before, after, (size_t)(ffn.d * ffn.h) * sizeof *before);
@@ -126,7 +138,8 @@ static void passes(void **state) {
       }
 }
 
-/* A small error in any call of any kind on any member is found if it is larger than what the check said it can detect. */
+/* A small error in any call of any kind on any member is found if it is larger than what the check said it
+ * can detect. */
 static void finds_planted_errors(void **state) {
   (void)state;
   exec_seed(5);
@@ -147,8 +160,9 @@ static void finds_planted_errors(void **state) {
           if (saboteur.planted) {
             planted++;
             if (status != TSR_ERROR_CHECK_FAILED)
-              fail_msg("kind %d, call %d, member %d, oracle %d: %g was not found (%s %g of %g)", kind, countdown, member,
-                       oracle, 1.1 * right.detectable, wrong.where, wrong.max_error, wrong.bound);
+              fail_msg("kind %d, call %d, member %d, oracle %d: %g was not found (%s %g of %g)", kind,
+                       countdown, member, oracle, 1.1 * right.detectable, wrong.where, wrong.max_error,
+                       wrong.bound);
             exec_refused(status, TSR_ERROR_CHECK_FAILED, "verification failed");
           } else {
             exec_ok(status);
@@ -244,9 +258,12 @@ static void finds_nan(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(passes),         cmocka_unit_test(finds_planted_errors),
-      cmocka_unit_test(finds_a_dropped_term), cmocka_unit_test(finds_replicas_that_differ),
-      cmocka_unit_test(extreme_inputs), cmocka_unit_test(finds_nan),
+      cmocka_unit_test(passes),
+      cmocka_unit_test(finds_planted_errors),
+      cmocka_unit_test(finds_a_dropped_term),
+      cmocka_unit_test(finds_replicas_that_differ),
+      cmocka_unit_test(extreme_inputs),
+      cmocka_unit_test(finds_nan),
   };
   return cmocka_run_group_tests(tests, exec_begin, exec_end);
 }

@@ -1,5 +1,6 @@
-/* test_cut.c: values that are cut into many buffers because one allocation may not be large: the same results, forward,
- * backward, training and through collectives; the ledger holds what was planned, and a step adds nothing to it. */
+/* test_cut.c: values that are cut into many buffers because one allocation may not be large: the same
+ * results, forward, backward, training and through collectives; the ledger holds what was planned, and a step
+ * adds nothing to it. */
 #include "exec_support.h"
 
 static void check_ledger(const exec_rig *rig) {
@@ -104,7 +105,8 @@ static void cut_collectives(void **state) {
         exec_ok(tsr_graph_matmul(graph, x, w, NULL, &y, &exec_error));
         exec_output(graph, "y", y);
         exec_pin(graph, y, to, 0, NULL);
-        exec_setup setup = {.members = members, .max_allocation = 2048, .replicate = TSR_REPLICATE_NEVER, .keep_all = true};
+        exec_setup setup = {
+            .members = members, .max_allocation = 2048, .replicate = TSR_REPLICATE_NEVER, .keep_all = true};
         run(&setup, graph, false);
       }
 }
@@ -151,8 +153,9 @@ static void many_steps(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(cut_on_host),            cmocka_unit_test(cut_panels), cmocka_unit_test(cut_collectives),
-      cmocka_unit_test(steps_allocate_nothing), cmocka_unit_test(many_steps),
+      cmocka_unit_test(cut_on_host),     cmocka_unit_test(cut_panels),
+      cmocka_unit_test(cut_collectives), cmocka_unit_test(steps_allocate_nothing),
+      cmocka_unit_test(many_steps),
   };
   return cmocka_run_group_tests(tests, exec_begin, exec_end);
 }

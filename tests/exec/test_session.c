@@ -1,5 +1,5 @@
-/* test_session.c: what a session computes, on the host device over sim members: integers bit for bit against an
- * interpreter of graphs, everything else within the oracle's bound. */
+/* test_session.c: what a session computes, on the host device over sim members: integers bit for bit against
+ * an interpreter of graphs, everything else within the oracle's bound. */
 #include "exec_support.h"
 
 static const int member_counts[] = {1, 2, 3, 4, 7};
@@ -57,11 +57,12 @@ static void gemm_exact(void **state) {
     tsr_graph *graph = exec_graph();
     tsr_value a = exec_leaf(graph, TSR_INPUT, "a", dtype, 2, ta ? k : m, ta ? m : k), c;
     tsr_value b = exec_leaf(graph, TSR_PARAMETER, "b", dtype, 2, tb ? n : k, tb ? k : n);
-    exec_ok(tsr_graph_matmul(graph, a, b, TSR_MATMUL_OPTIONS(.transpose_a = ta, .transpose_b = tb, .alpha = 2), &c,
-                             &exec_error));
+    exec_ok(tsr_graph_matmul(
+        graph, a, b, TSR_MATMUL_OPTIONS(.transpose_a = ta, .transpose_b = tb, .alpha = 2), &c, &exec_error));
     exec_output(graph, "c", c);
     exec_extend(graph, (exec_mode)(turn / 3 % 3), a, c, 1);
-    exec_setup setup = setup_of(member_counts[turn % 5], turn % 3, (tsr_replicate)(turn / 2 % 3), turn % 4 > 0);
+    exec_setup setup =
+        setup_of(member_counts[turn % 5], turn % 3, (tsr_replicate)(turn / 2 % 3), turn % 4 > 0);
     run_exact(&setup, graph, 2);
   }
 }
@@ -93,7 +94,8 @@ static void activations(void **state) {
 /* Shares by pins, zero ones among them, for each axis of the weights. */
 static void shares_by_pins(void **state) {
   (void)state;
-  static const int64_t offsets[][5] = {{0, 0, 5, 13, 13}, {0, 13, 13, 13, 13}, {0, 0, 0, 0, 13}, {0, 3, 6, 9, 13}};
+  static const int64_t offsets[][5] = {
+      {0, 0, 5, 13, 13}, {0, 13, 13, 13, 13}, {0, 0, 0, 0, 13}, {0, 3, 6, 9, 13}};
   for (int way = 0; way < 4; way++)
     for (int axis = 0; axis < 2; axis++)
       for (int mode = 0; mode < 3; mode++) {
@@ -113,9 +115,16 @@ static void shares_by_pins(void **state) {
 /* A member whose memory is too small for an equal share gets less. */
 static void shares_by_memory(void **state) {
   (void)state;
-  exec_ffn ffn = {.m = 7, .d = 64, .h = 257, .dtype = TSR_F32, .activation = TSR_UNARY_RELU, .pinned = true,
-                  .mode = EXEC_UPDATE, .rate = 1};
-  exec_setup setup = {.members = 3, .replicate = TSR_REPLICATE_NEVER, .keep_all = true, .memory = {0, 60000, 0}};
+  exec_ffn ffn = {.m = 7,
+                  .d = 64,
+                  .h = 257,
+                  .dtype = TSR_F32,
+                  .activation = TSR_UNARY_RELU,
+                  .pinned = true,
+                  .mode = EXEC_UPDATE,
+                  .rate = 1};
+  exec_setup setup = {
+      .members = 3, .replicate = TSR_REPLICATE_NEVER, .keep_all = true, .memory = {0, 60000, 0}};
   exec_rig rig;
   exec_open(&rig, &setup);
   exec_create(&rig, exec_ffn_graph(&ffn));
@@ -138,9 +147,11 @@ static void one_owner(void **state) {
     exec_pin(graph, c, -1, 0, NULL);
     bool fused = way & 1;
     exec_ok(tsr_graph_matmul(graph, x, w,
-                             fused ? TSR_MATMUL_OPTIONS(.alpha = 3, .beta = 2, .c = c) : TSR_MATMUL_OPTIONS(.alpha = 3),
+                             fused ? TSR_MATMUL_OPTIONS(.alpha = 3, .beta = 2, .c = c)
+                                   : TSR_MATMUL_OPTIONS(.alpha = 3),
                              &y, &exec_error));
-    if (!fused) exec_ok(tsr_graph_add(graph, way & 4 ? 0 : 1, way & 2 ? c : y, 2, way & 2 ? y : c, &y, &exec_error));
+    if (!fused)
+      exec_ok(tsr_graph_add(graph, way & 4 ? 0 : 1, way & 2 ? c : y, 2, way & 2 ? y : c, &y, &exec_error));
     exec_output(graph, "y", y);
     exec_pin(graph, y, -1, 0, NULL);
     exec_setup setup = {.members = 3, .replicate = TSR_REPLICATE_NEVER, .keep_all = true};
@@ -151,7 +162,8 @@ static void one_owner(void **state) {
 /* Members that the plan leaves out hold nothing and still take part in what is collective. */
 static void excluded_members(void **state) {
   (void)state;
-  exec_ffn ffn = {.m = 7, .d = 13, .h = 13, .dtype = TSR_F32, .activation = TSR_UNARY_RELU, .mode = EXEC_BACKWARD};
+  exec_ffn ffn = {
+      .m = 7, .d = 13, .h = 13, .dtype = TSR_F32, .activation = TSR_UNARY_RELU, .mode = EXEC_BACKWARD};
   exec_setup setup = {.members = 4, .speeds = {1e-6, 1, 1e-6, 1}, .replicate = TSR_REPLICATE_AUTO};
   exec_rig rig;
   tsr_member_report members[4];
@@ -164,8 +176,8 @@ static void excluded_members(void **state) {
   assert_false(rig.plan->members[0].active);
   float number;
   tsr_array array = {.data = &number, .dtype = TSR_F32};
-  exec_refused(tsr_session_read(rig.session, 0, exec_value(&rig, "y"), &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
-               "excluded");
+  exec_refused(tsr_session_read(rig.session, 0, exec_value(&rig, "y"), &array, &exec_error),
+               TSR_ERROR_INVALID_ARGUMENT, "excluded");
   exec_ok(tsr_session_report(rig.session, &report, members, &exec_error));
   assert_int_equal(report.steps, 2);
   for (int i = 0; i < 4; i++) {
@@ -178,7 +190,8 @@ static void excluded_members(void **state) {
   exec_close(&rig);
 }
 
-/* Random graphs; the seed is in the message. A few cannot be planned (pins that contradict), or grow too large. */
+/* Random graphs; the seed is in the message. A few cannot be planned (pins that contradict), or grow too
+ * large. */
 static void random_graphs(void **state) {
   (void)state;
   int ran = 0, large = 0, infeasible = 0;
@@ -205,7 +218,8 @@ static void random_graphs(void **state) {
       ran += exact == 2;
       tsr_check check;
       if (exact == 2 && seed % 2)
-        exec_ok(tsr_session_check(rig.session, TSR_CHECK_OPTIONS(.seed = seed, .oracle_flops = seed % 4 == 1 ? -1 : 0),
+        exec_ok(tsr_session_check(rig.session,
+                                  TSR_CHECK_OPTIONS(.seed = seed, .oracle_flops = seed % 4 == 1 ? -1 : 0),
                                   &check, &exec_error));
       tsr_source_destroy(&source);
     }
