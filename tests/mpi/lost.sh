@@ -9,10 +9,10 @@ limit=7 # the deadline of 2 s, and 5 s
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 begin=$(date +%s)
-# The shell in between keeps mpiexec from noticing the death while it happens: even so told, it would kill the
-# survivors, or send them SIGUSR1.
-timeout -k 2 30 "$mpiexec" -disable-auto-cleanup -n 3 sh -c 'trap "" USR1; "$0"; exit $?' "$program" \
-  >"$output" 2>&1
+# The shell in between keeps mpiexec from noticing the death until the survivors have spoken: even so told, it may kill
+# them, or send them SIGUSR1.
+timeout -k 2 30 "$mpiexec" -disable-auto-cleanup -n 3 \
+  sh -c 'trap "" USR1; "$0"; code=$?; [ $code -lt 128 ] || sleep 4; exit $code' "$program" >"$output" 2>&1
 code=$?
 seconds=$(($(date +%s) - begin))
 cat "$output"
