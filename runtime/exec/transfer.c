@@ -63,6 +63,8 @@ static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value v
       for (int64_t i = 0; i < rows && status == TSR_OK; i += ROWS_AT_A_TIME) {
         tsr_matrix block = tsr_tensor_block(&tensor, r + i, smaller(ROWS_AT_A_TIME, rows - i), c, cols);
         status = load_block(source, at, origin, &block, r + i, c, mapped, error);
+        /* A file may be read for minutes: the others hear that this rank lives. */
+        if (status == TSR_OK) status = tsr_group_beat(session->group, error);
       }
       TSR_RETURN_IF_FAILED(
           tsr_device_host_end(local->device, buffer, mapped, status == TSR_OK ? error : NULL));

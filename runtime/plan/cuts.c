@@ -102,35 +102,42 @@ bool tsr_cuts_all_alike(const tsr_plan *plan) {
   return true;
 }
 
-/* Largest remainders. */
-static void share_by_weight(int count, const double *weights, int64_t grains, int64_t *shares) {
+typedef struct remainder {
+  double missing;
+  int member;
+} remainder;
+
+static int larger_first(const void *left, const void *right) {
+  const remainder *a = left, *b = right;
+  if (a->missing != b->missing) return a->missing < b->missing ? 1 : -1;
+  return a->member - b->member;
+}
+
+/* Largest remainders; ties go to lower members. */
+static tsr_status share_by_weight(int count, const double *weights, int64_t grains, int64_t *shares, tsr_error *error) {
   double sum = 0;
   int64_t left = grains;
+  remainder *remainders = tsr_calloc((size_t)count, sizeof *remainders);
+  if (!remainders) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", count);
   for (int r = 0; r < count; r++) sum += weights[r];
-  for (int r = 0; r < count; r++) left -= shares[r] = (int64_t)((double)grains * weights[r] / sum);
-  for (; left > 0; left--) {
-    int neediest = 0;
-    double most = -1;
-    for (int r = 0; r < count; r++) {
-      double missing = (double)grains * weights[r] / sum - (double)shares[r];
-      if (missing > most + 1e-9) {
-        most = missing;
-        neediest = r;
-      }
-    }
-    shares[neediest]++;
+  for (int r = 0; r < count; r++) {
+    double wanted = (double)grains * (weights[r] / sum);
+    shares[r] = (int64_t)wanted;
+    remainders[r] = (remainder){wanted - (double)shares[r], r};
+    left -= shares[r];
   }
+  qsort(remainders, (size_t)count, sizeof *remainders, larger_first);
+  for (int i = 0; left > 0; i = (i + 1) % count, left--) shares[remainders[i].member]++;
+  free(remainders);
+  return TSR_OK;
 }
 
 tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error) {
+  tsr_status status = TSR_OK;
   int n = plan->decision.active_count;
   double *weights = tsr_calloc((size_t)n, sizeof *weights);
   int64_t *shares = tsr_calloc((size_t)n, sizeof *shares);
-  if (!weights || !shares) {
-    free(weights);
-    free(shares);
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", n);
-  }
+  if (!weights || !shares) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", n);
   for (int r = 0; r < n; r++) {
     bool again = r && tsr_members_alike(active_member(plan, r), active_member(plan, r - 1));
     double seconds = again ? 0 : tsr_cuts_alone_seconds(plan, plan->decision.active[r]);
@@ -143,12 +150,13 @@ tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error) {
       memcpy(offsets_of(plan, dim), pinned, (size_t)(n + 1) * sizeof *pinned);
       continue;
     }
-    share_by_weight(n, weights, grains_of(plan, dim, grain), shares);
+    TSR_TRY(share_by_weight(n, weights, grains_of(plan, dim, grain), shares, error));
     set_offsets(plan, dim, grain, shares);
   }
+done:
   free(weights);
   free(shares);
-  return TSR_OK;
+  return status;
 }
 
 /* Shape of what a member holds if its share of `dim` were `length`. */
@@ -285,10 +293,13 @@ static void fill_rows(const split_work *work, int64_t grain, int64_t grains, int
 }
 
 /* Memory is the only thing that counts when it does not suffice: shares in proportion to capacity. */
-static void share_by_capacity(int n, const int64_t *capacity, int64_t grains, int64_t *shares) {
-  double weights[n];
+static tsr_status share_by_capacity(int n, const int64_t *capacity, int64_t grains, int64_t *shares, tsr_error *error) {
+  double *weights = tsr_calloc((size_t)n, sizeof *weights);
+  if (!weights) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", n);
   for (int r = 0; r < n; r++) weights[r] = capacity[r] > 0 ? (double)capacity[r] : 1e-6;
-  share_by_weight(n, weights, grains, shares);
+  tsr_status status = share_by_weight(n, weights, grains, shares, error);
+  free(weights);
+  return status;
 }
 
 static tsr_status improve_dimension(tsr_plan *plan, size_t dim, const uint64_t *short_bytes, bool *changed, bool *fits,
@@ -314,7 +325,7 @@ static tsr_status improve_dimension(tsr_plan *plan, size_t dim, const uint64_t *
                                 .user = &sum};
   if (!tsr_shares_solve(&problem, shares, &time)) {
     *fits = false;
-    share_by_capacity(n, capacity, grains, shares);
+    TSR_TRY(share_by_capacity(n, capacity, grains, shares, error));
   }
   memcpy(before, offsets_of(plan, dim), ((size_t)n + 1) * sizeof *before);
   set_offsets(plan, dim, grain, shares);

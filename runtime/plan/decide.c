@@ -16,10 +16,10 @@
 #include "plan/plan.h"
 #include "plan/search.h"
 
-enum { ROUNDS_MAX = 4, SQUEEZES_MAX = 8, SMALL_GROUP = 16, DEVICES_MAX = 4096 };
+enum { ROUNDS_MAX = 4, SQUEEZES_MAX = 8, SMALL_GROUP = 16, DEVICES_MAX = 4096, PRICES = 7 };
 
 /* Nanoseconds per byte, tried in this order; the last makes memory all that counts. */
-static const double prices[] = {1e-4, 1e-3, 1e-2, 1e-1, 1, 1e2, 1e6};
+static const double prices[PRICES] = {1e-4, 1e-3, 1e-2, 1e-1, 1, 1e2, 1e6};
 
 static tsr_status allocate(tsr_plan *plan, tsr_error *error) {
   tsr_decision *decision = &plan->decision;
@@ -62,8 +62,31 @@ typedef struct outcome {
   int64_t searched;  /* the layout search's own cost */
 } outcome;
 
+/* A buffer of which some active member (*r) cannot allocate a single row or panel, of *needed bytes; NULL with *needed
+ * above 0: the workspace; with 0: none. */
+static const tsr_plan_buffer *find_uncuttable(const tsr_plan *plan, int *r, int64_t *needed) {
+  int workspace = tsr_plan_workspace(plan);
+  for (*r = 0; *r < plan->decision.active_count; ++*r) {
+    for (int b = 0; b < plan->buffer_count; b++) {
+      const tsr_plan_buffer *buffer = &plan->buffers[b];
+      tsr_shape shape = tsr_plan_local_shape(plan, buffer->value, buffer->place, *r);
+      int64_t rows, cols, units;
+      int pieces;
+      tsr_shape_matrix(&shape, &rows, &cols);
+      if (!tsr_plan_pieces(plan, *r, tsr_plan_buffer_panel(plan, buffer, *r),
+                           tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols, &units, needed, &pieces))
+        return buffer;
+    }
+    *needed = workspace < 0 ? 0 : plan->storages[workspace].bytes[*r];
+    if ((uint64_t)*needed > plan->cluster->members[plan->decision.active[*r]].max_allocation_bytes) return NULL;
+  }
+  *needed = 0;
+  return NULL;
+}
+
 static bool fits_memory(const tsr_plan *plan, uint64_t *short_bytes) {
   bool fits = true;
+  int64_t uncuttable;
   for (int r = 0; r < plan->decision.active_count; r++) {
     int member = plan->decision.active[r];
     uint64_t usable = tsr_plan_usable_bytes(plan, member);
@@ -71,18 +94,9 @@ static bool fits_memory(const tsr_plan *plan, uint64_t *short_bytes) {
     fits = false;
     if (short_bytes) short_bytes[r] += plan->members[member].bytes - usable;
   }
-  for (int b = 0; b < plan->buffer_count; b++)
-    for (int r = 0; r < plan->decision.active_count; r++) {
-      const tsr_plan_buffer *buffer = &plan->buffers[b];
-      tsr_shape shape = tsr_plan_local_shape(plan, buffer->value, buffer->place, r);
-      int64_t rows, cols, units, unit_bytes;
-      int pieces;
-      tsr_shape_matrix(&shape, &rows, &cols);
-      if (!tsr_plan_pieces(plan, r, tsr_plan_buffer_panel(plan, buffer, r),
-                           tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols, &units, &unit_bytes, &pieces))
-        fits = false;
-    }
-  return fits;
+  int ignored;
+  find_uncuttable(plan, &ignored, &uncuttable);
+  return fits && !uncuttable;
 }
 
 /* Cuts that follow memory where the first ones did not fit: what was missing is taken off, again and again. */
@@ -270,13 +284,14 @@ static tsr_status judge(tsr_plan *plan, const outcome *result, double price, tsr
   return TSR_OK;
 }
 
-/* Whether `devices` members like `model` hold the graph. */
-static tsr_status fits_on(const tsr_plan *plan, int model, int devices, bool *fits, tsr_error *error) {
+/* Whether `devices` members like `model` hold the graph; *most = bytes of the one that needs most. */
+static tsr_status fits_on(const tsr_plan *plan, int model, int devices, bool *fits, uint64_t *most,
+                          tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_plan trial = {.context = plan->context, .graph = plan->graph, .options = plan->options, .dims = plan->dims,
                     .dim_extents = plan->dim_extents, .dim_count = plan->dim_count};
   outcome result;
-  tsr_search_options options = {.price = prices[sizeof prices / sizeof *prices - 1]};
+  tsr_search_options options = {.price = prices[PRICES - 1]};
   *fits = false;
   TSR_TRY(tsr_cluster_create(plan->context, devices, &trial.cluster, error));
   trial.cluster->link_latency = plan->cluster->link_latency;
@@ -290,6 +305,9 @@ static tsr_status fits_on(const tsr_plan *plan, int model, int devices, bool *fi
   for (int i = 0; i < devices; i++) trial.decision.active[i] = i;
   TSR_TRY(try_active(&trial, &options, &result, error));
   *fits = result.allowed && result.fits;
+  *most = 0;
+  for (int i = 0; result.allowed && i < devices; i++)
+    if (trial.members[i].bytes > *most) *most = trial.members[i].bytes;
 done:
   tsr_plan_release(&trial);
   return status;
@@ -301,16 +319,23 @@ static tsr_status devices_needed(const tsr_plan *plan, int *model, int *devices,
   for (int i = 1; i < plan->cluster->member_count; i++)
     if (plan->cluster->members[i].memory_bytes > plan->cluster->members[*model].memory_bytes) *model = i;
   int low = 0, high = 1;
-  for (bool fits = false; !fits; high *= 2) {
+  uint64_t before = 0, usable = tsr_plan_usable_bytes(plan, *model);
+  for (;; high *= 2) {
+    bool fits;
+    uint64_t most;
     if (high > DEVICES_MAX) return TSR_OK;
-    TSR_RETURN_IF_FAILED(fits_on(plan, *model, high, &fits, error));
+    TSR_RETURN_IF_FAILED(fits_on(plan, *model, high, &fits, &most, error));
     if (fits) break;
+    /* What halves is split over the members, what stays is on each of them. */
+    if (high > 4 && most > usable && before < 2 * most && 2 * most - before > usable) return TSR_OK;
+    before = most;
     low = high;
   }
   while (high - low > 1) {
     bool fits;
+    uint64_t most;
     int middle = low + (high - low) / 2;
-    TSR_RETURN_IF_FAILED(fits_on(plan, *model, middle, &fits, error));
+    TSR_RETURN_IF_FAILED(fits_on(plan, *model, middle, &fits, &most, error));
     *(fits ? &high : &low) = middle;
   }
   *devices = high;
@@ -330,32 +355,72 @@ static void describe_lines(const tsr_plan *plan, char *buffer, size_t bytes) {
   }
 }
 
-/* The refusal, in numbers. */
-static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
-  uint64_t need = 0, usable = 0, there = 0, worst = 0;
-  int worst_member = plan->decision.active[0], model, devices, n = plan->cluster->member_count;
-  for (int i = 0; i < n; i++) {
+/* What stands in the way, of the member that lacks most: bytes, or one allocation. */
+static void describe_obstacle(const tsr_plan *plan, char *buffer, size_t bytes) {
+  uint64_t worst = 0;
+  int worst_member = 0, r;
+  *buffer = 0;
+  for (int i = 0; i < plan->cluster->member_count; i++) {
     uint64_t own = tsr_plan_usable_bytes(plan, i);
-    need += plan->members[i].bytes;
-    usable += own;
-    there += plan->members[i].memory_bytes;
     if (plan->members[i].bytes <= own || plan->members[i].bytes - own <= worst) continue;
     worst = plan->members[i].bytes - own;
     worst_member = i;
   }
+  if (worst) {
+    snprintf(buffer, bytes, "; rank %d is short by %llu byte%s", worst_member, (unsigned long long)worst,
+             worst == 1 ? "" : "s");
+    return;
+  }
+  int64_t needed;
+  const tsr_plan_buffer *buffer_found = find_uncuttable(plan, &r, &needed);
+  if (!needed) return;
+  int member = plan->decision.active[r];
+  const tsr_graph_value *value = buffer_found ? tsr_graph_at(plan->graph, buffer_found->value) : NULL;
+  snprintf(buffer, bytes, "; rank %d allocates at most %llu bytes at once, %s%.40s takes %lld", member,
+           (unsigned long long)plan->cluster->members[member].max_allocation_bytes,
+           value ? "a row or panel of " : "workspace", !value ? "" : value->name ? value->name : "a result",
+           (long long)needed);
+}
+
+/* The refusal, in numbers. */
+static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
+  uint64_t need = 0, usable = 0, there = 0;
+  int model, devices, n = plan->cluster->member_count;
+  for (int i = 0; i < n; i++) {
+    need += plan->members[i].bytes;
+    usable += tsr_plan_usable_bytes(plan, i);
+    there += plan->members[i].memory_bytes;
+  }
   TSR_RETURN_IF_FAILED(devices_needed(plan, &model, &devices, error));
-  char a[16], b[16], c[16], d[16], lines[200], would[96] = "no number of such devices would do";
+  char a[16], b[16], c[16], d[16], lines[200], obstacle[160], would[96] = "no number of such devices would do";
   describe_lines(plan, lines, sizeof lines);
+  describe_obstacle(plan, obstacle, sizeof obstacle);
   if (devices)
     snprintf(would, sizeof would, "%d such device%s (%s each) would do", devices, devices > 1 ? "s" : "",
              tsr_format_bytes(a, (double)plan->cluster->members[model].memory_bytes));
-  char where[96] = "";
-  if (n > 1)
-    snprintf(where, sizeof where, "; rank %d is short by %llu bytes", worst_member, (unsigned long long)worst);
-  snprintf(plan->reason, sizeof plan->reason,
-           "%s needed (%s) on %d device%s, %s there (%s usable beside a reserve of %.0f %%)%s; %s",
+  else if (has_offset_pins(plan->graph))
+    snprintf(would, sizeof would, "pinned offsets leave no choice");
+  snprintf(plan->reason, sizeof plan->reason, "%s needed (%s) on %d device%s, %s there (%s usable beside the reserve)%s; %s",
            tsr_format_bytes(b, (double)need), lines, n, n > 1 ? "s" : "", tsr_format_bytes(c, (double)there),
-           tsr_format_bytes(d, (double)usable), 100 * tsr_plan_reserve_fraction(plan), where, would);
+           tsr_format_bytes(d, (double)usable), obstacle, would);
+  return TSR_OK;
+}
+
+/* The cheapest plan, and the least price of memory under which one fits. A refusal is quick: where not even the
+ * highest price helps, the others are not tried. */
+static tsr_status try_prices(tsr_plan *plan, const int *order, tsr_search_options options, tsr_decision *best,
+                             outcome *result, double *price, tsr_error *error) {
+  *price = options.price = 0;
+  TSR_RETURN_IF_FAILED(try_sizes(plan, order, &options, best, result, error));
+  if (!result->allowed || result->fits) return TSR_OK;
+  *price = options.price = prices[PRICES - 1];
+  TSR_RETURN_IF_FAILED(try_sizes(plan, order, &options, best, result, error));
+  bool helps = result->fits;
+  for (int i = 0; helps && i < PRICES; i++) {
+    *price = options.price = prices[i];
+    TSR_RETURN_IF_FAILED(try_sizes(plan, order, &options, best, result, error));
+    if (result->fits) break;
+  }
   return TSR_OK;
 }
 
@@ -371,15 +436,10 @@ tsr_status tsr_plan_decide_with(tsr_plan *plan, tsr_search_options options, tsr_
   TSR_TRY(allocate(&best, error));
   TSR_TRY(mark_live(plan, error));
   order_members(plan, seconds, order);
-  double price = 0;
-  for (size_t i = 0;; i++) {
-    options.price = price;
-    TSR_TRY(try_sizes(plan, order, &options, &best.decision, &result, error));
-    if (!result.allowed)
-      TSR_THROW(TSR_ERROR_INFEASIBLE, "no layout is allowed: pins and --replicate contradict each other");
-    if (result.fits || i == sizeof prices / sizeof *prices) break;
-    price = prices[i];
-  }
+  double price;
+  TSR_TRY(try_prices(plan, order, options, &best.decision, &result, &price, error));
+  if (!result.allowed)
+    TSR_THROW(TSR_ERROR_INFEASIBLE, "no layout is allowed: pins and --replicate contradict each other");
   copy_decision(plan, &plan->decision, &best.decision);
   TSR_TRY(tsr_plan_lower(plan, error));
   plan->feasible = result.fits;
