@@ -38,17 +38,17 @@ typedef struct panel_row {
   tsr_gemm_facts facts;
 } panel_row;
 
-/* In the order of tsr_gemm_facts; prefetch is the platform's. */
-#define PANEL_FACTS(tile_m, panel, k_block, panels_per_group, row_block)                                     \
-  { TSR_GEMM_PANEL, tile_m, panel, panel, k_block, panels_per_group, row_block, false }
+/* Blockings as {k_block, row_block, panels_per_group}; prefetch is the platform's. */
+#define PANEL_FACTS(tile_m, panel, ...)                                                                      \
+  { TSR_GEMM_PANEL, tile_m, panel, panel, false, __VA_ARGS__ }
 
 static const panel_row panel_rows[] = {
-    {16, PANEL_FACTS(6, 64, 2048, 1, 0)},
-    {8, PANEL_FACTS(6, 16, 1024, 4, 0)},
+    {16, PANEL_FACTS(6, 64, {2048, 0, 1}, {192, 48, 8})},
+    {8, PANEL_FACTS(6, 16, {256, 96, 64}, {192, 48, 32})},
 #if defined(__x86_64__) || defined(__i386__)
-    {4, PANEL_FACTS(6, 8, 1024, 4, 0)},
+    {4, PANEL_FACTS(6, 8, {256, 96, 128}, {192, 48, 64})},
 #else
-    {4, PANEL_FACTS(6, 16, 1024, 4, 0)},
+    {4, PANEL_FACTS(6, 16, {256, 96, 64}, {192, 48, 32})},
 #endif
 };
 
@@ -82,11 +82,17 @@ static void describe(const tsr_opencl_facts *facts, tsr_device_info *info) {
   if (there > info->memory_bytes) info->memory_bytes = there;
 }
 
-/* Local memory of a work-group of the panel kernel, see gemm_panel.cl. */
-static uint64_t copy_bytes(const tsr_gemm_facts *facts) {
-  uint64_t a = (uint64_t)facts->row_block * (uint64_t)(facts->k_block + 16);
-  uint64_t b = (uint64_t)facts->panels_per_group * (uint64_t)facts->k_block * (uint64_t)facts->panel;
+/* Local memory of a work-group of the panel kernel that copies both, see gemm_panel.cl. */
+static uint64_t copy_bytes(const tsr_gemm_blocking *blocking, int panel) {
+  uint64_t a = (uint64_t)blocking->row_block * (uint64_t)(blocking->k_block + 16);
+  uint64_t b = (uint64_t)blocking->panels_per_group * (uint64_t)blocking->k_block * (uint64_t)panel;
   return (a + b) * sizeof(float);
+}
+
+static void fit_local_memory(tsr_gemm_blocking *blocking, int panel, uint64_t bytes) {
+  while (blocking->panels_per_group > 1 && copy_bytes(blocking, panel) > bytes) blocking->panels_per_group /= 2;
+  while (blocking->k_block > panel && copy_bytes(blocking, panel) > bytes)
+    blocking->k_block = blocking->k_block / 2 / panel * panel;
 }
 
 /* False where there is no row for the vectors. The copies of a block must fit local memory. */
@@ -96,7 +102,9 @@ static bool find_panel(const tsr_opencl_facts *facts, tsr_gemm_facts *out) {
     if (panel_rows[i].vector_width != facts->float_vector_width) continue;
     *out = panel_rows[i].facts;
     out->prefetch = find_platform(facts)->prefetch;
-    while (out->k_block > out->panel && copy_bytes(out) > facts->local_memory_bytes) out->k_block /= 2;
+    fit_local_memory(&out->copied, out->panel, facts->local_memory_bytes);
+    if (copy_bytes(&(tsr_gemm_blocking){out->stored.k_block, out->stored.row_block, 0}, 0) > facts->local_memory_bytes)
+      out->stored.row_block = 0;
     return true;
   }
   return false;

@@ -36,8 +36,7 @@ static int probe(const tool_options *options, tsr_context *context) {
   tsr_error error = {.rank = -1};
   json_t *document = tool_probe_one(context, options->probe, &error);
   bool good = document != NULL;
-  if (!good)
-    document = json_pack("{s:s, s:o}", "schema", "tessera.devices/1", "error", tool_json_error(&error));
+  if (!good) document = tool_json_failure(options->name, &error);
   return tool_json_print(options->name, document) && good ? TOOL_EXIT_DONE : TOOL_EXIT_FAILED;
 }
 
@@ -45,9 +44,7 @@ static int list(const tool_options *options, tsr_context *context) {
   tool_device_table table;
   tsr_error error = {.rank = -1};
   bool good = tool_devices_find(context, true, &table, &error) == TSR_OK;
-  json_t *document = good ? json_incref(table.document)
-                          : json_pack("{s:s, s:[], s:o}", "schema", "tessera.devices/1", "devices", "error",
-                                      tool_json_error(&error));
+  json_t *document = good ? json_incref(table.document) : tool_json_failure(options->name, &error);
   if (options->json) good = tool_json_print(options->name, json_incref(document)) && good;
   if (!options->json && good) print_table(&table);
   json_decref(document);
@@ -59,7 +56,10 @@ static int list(const tool_options *options, tsr_context *context) {
 int tool_command_devices(const tool_options *options) {
   tsr_context *context = NULL;
   tsr_error error = {.rank = -1};
-  if (tool_context_create(-1, &context, &error) != TSR_OK) return tool_complain(options->name, -1, &error);
+  if (tool_context_create(-1, &context, &error) != TSR_OK) {
+    if (options->json) tool_json_print(options->name, tool_json_failure(options->name, &error));
+    return tool_complain(options->name, -1, &error);
+  }
   int code = options->probe ? probe(options, context) : list(options, context);
   tsr_context_destroy(&context);
   return code;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cache.h"
 #include "commands.h"
 #include "group_cluster.h"
 #include "json.h"
@@ -58,18 +59,17 @@ static tsr_status plan_for_cluster(plan_job *job, tsr_error *error) {
 
 static tsr_status make_plan(plan_job *job, const tool_team *team, tsr_error *error) {
   tsr_status status = tool_context_create(-1, &job->context, error);
+  if (status == TSR_OK) status = tool_file_check(job->options->output, error);
   if (status == TSR_OK) status = tool_workload_build(job->context, &job->workload, error);
   if (status == TSR_OK) status = find_cluster(job, team, error);
   return status == TSR_OK ? plan_for_cluster(job, error) : status;
 }
 
 static tsr_status write_output(const plan_job *job, tsr_error *error) {
-  const char *path = job->options->output;
-  FILE *file = fopen(path, "wb");
-  tsr_status status = file ? tsr_plan_write(job->plan, TSR_PLAN_JSON, tool_write_file, file, error) : TSR_OK;
-  bool closed = file && fclose(file) == 0;
-  if (status == TSR_OK && !closed)
-    status = tool_fail(error, TSR_ERROR_IO, "cannot write '%s': check the path and the space there", path);
+  char *text = tool_planning_text(job->plan, error);
+  if (!text) return TSR_ERROR_OUT_OF_MEMORY;
+  tsr_status status = tool_file_write(job->options->output, text, error);
+  free(text);
   return status;
 }
 

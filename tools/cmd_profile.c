@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "commands.h"
 #include "group_cluster.h"
 #include "json.h"
@@ -47,19 +48,11 @@ static void print_table(const json_t *document) {
   printf("between ranks: %s, %s/s\n", latency, bandwidth);
 }
 
-static tsr_status write_output(const char *path, const char *text, tsr_error *error) {
-  FILE *file = fopen(path, "wb");
-  bool good = file && fputs(text, file) != EOF;
-  if (file) good = fclose(file) == 0 && good;
-  return good ? TSR_OK
-              : tool_fail(error, TSR_ERROR_IO, "cannot write '%s': check the path and the space there", path);
-}
-
 /* What rank 0 has to show. */
 static tsr_status show(const tool_options *options, const tsr_cluster *cluster, tsr_error *error) {
   char *text = tool_cluster_text(cluster, error);
   if (!text) return TSR_ERROR_OUT_OF_MEMORY;
-  tsr_status status = options->output ? write_output(options->output, text, error) : TSR_OK;
+  tsr_status status = options->output ? tool_file_write(options->output, text, error) : TSR_OK;
   json_t *document = json_loads(text, 0, NULL);
   if (status == TSR_OK && options->json)
     fputs(text, stdout);
@@ -78,13 +71,15 @@ int tool_command_profile(const tool_options *options) {
   if (code) return code;
   if (tool_team_needs_launch(&team)) return tool_launch(options, team.ranks);
   tsr_status status = tool_team_start(&team, &error);
+  if (status == TSR_OK)
+    status = tool_team_agree(
+        &team, tool_team_leads(&team) ? tool_file_check(options->output, &error) : TSR_OK, &error);
   if (status == TSR_OK) status = tool_team_open(&team, NULL, &error);
   if (status == TSR_OK) status = tool_cluster_measure(&team, &cluster, &error);
   if (status == TSR_OK)
     status = tool_team_agree(&team, tool_team_leads(&team) ? show(options, cluster, &error) : TSR_OK, &error);
   if (status != TSR_OK && options->json && tool_team_leads(&team))
-    tool_json_print(options->name,
-                    json_pack("{s:s, s:o}", "schema", "tessera.cluster/1", "error", tool_json_error(&error)));
+    tool_json_print(options->name, tool_json_failure(options->name, &error));
   tsr_cluster_destroy(&cluster);
   return tool_team_end(&team, status, &error);
 }

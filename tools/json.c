@@ -31,12 +31,27 @@ json_t *tool_json_error(const tsr_error *error) {
                    "rank", error->rank);
 }
 
+json_t *tool_json_failure(const char *command, const tsr_error *error) {
+  /* What a profile gives is a cluster. */
+  const char *name = strcmp(command, "profile") == 0 ? "cluster" : command;
+  char schema[32];
+  snprintf(schema, sizeof schema, "tessera.%s/1", name);
+  json_t *document = json_pack("{s:s, s:o}", "schema", schema, "error", tool_json_error(error));
+  if (strcmp(command, "plan") == 0) json_object_set_new(document, "feasible", json_false());
+  if (strcmp(command, "devices") == 0) json_object_set_new(document, "devices", json_array());
+  return document;
+}
+
 bool tool_json_print(const char *command, json_t *document) {
-  bool good = document && json_dumpf(document, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF &&
-              fflush(stdout) == 0;
+  if (!document) {
+    fprintf(stderr, "tessera %s: no memory for the document\n", command);
+    return false;
+  }
+  json_dumpf(document, stdout, JSON_INDENT(2));
+  putchar('\n');
+  fflush(stdout);
   json_decref(document);
-  if (!good) fprintf(stderr, "tessera %s: cannot write the document to stdout\n", command);
-  return good;
+  return true;
 }
 
 const char *tool_json_get_text(const json_t *object, const char *name) {

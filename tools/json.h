@@ -13,8 +13,11 @@ json_t *tool_json_text(const char *text);
 /* {status, message, rank} */
 json_t *tool_json_error(const tsr_error *error);
 
+/* The document of a command that failed before it had anything to show. */
+json_t *tool_json_failure(const char *command, const tsr_error *error);
+
 /* Writes the document and a newline to stdout, and releases it. False, with a line on stderr, if it is NULL
- * (no memory) or cannot be written. */
+ * (no memory); whether stdout took it is told by tool_stdout_finish. */
 bool tool_json_print(const char *command, json_t *document);
 
 /* "" and 0 if the member is missing or of another type. Borrowed. */

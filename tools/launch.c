@@ -70,15 +70,18 @@ static bool print_document(const tool_options *options, const tool_child *child)
   const char *start = child->text ? strchr(child->text, '{') : NULL;
   json_t *document = start ? json_loads(start, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
   if (!document) {
-    char schema[32];
     tsr_error error;
     tool_fail(&error, TSR_ERROR_RANK_LOST, "rank 0 ended without a report (mpiexec ended with %d)",
               tool_child_code(child));
     error.rank = 0;
-    snprintf(schema, sizeof schema, "tessera.%s/1", options->name);
-    document = json_pack("{s:s, s:o}", "schema", schema, "error", tool_json_error(&error));
+    document = tool_json_failure(options->name, &error);
   }
   return tool_json_print(options->name, document);
+}
+
+static int fail_to_start(const tool_options *options, const tsr_error *error) {
+  if (options->json) tool_json_print(options->name, tool_json_failure(options->name, error));
+  return tool_complain(options->name, -1, error);
 }
 
 static int run_line(const tool_options *options, int ranks, launch_line *line) {
@@ -94,7 +97,7 @@ static int run_line(const tool_options *options, int ranks, launch_line *line) {
   tool_child child;
   tsr_error error;
   if (tool_child_start(line->arguments, &how, &child, &error) != TSR_OK)
-    return tool_complain(options->name, -1, &error);
+    return fail_to_start(options, &error);
   tool_children_collect(&child, 1, 0);
   int code = tool_child_code(&child);
   bool printed = !options->json || print_document(options, &child);
@@ -112,11 +115,11 @@ int tool_launch(const tool_options *options, int ranks) {
         &error, TSR_ERROR_NOT_FOUND,
         "-n %d needs mpiexec, and there is none in PATH: install it (Debian: mpich), or use --transport sim",
         ranks);
-    return tool_complain(options->name, -1, &error);
+    return fail_to_start(options, &error);
   }
   if (!build_line(options, ranks, mpiexec, &line)) {
     tool_fail(&error, TSR_ERROR_OUT_OF_MEMORY, "no memory to start mpiexec");
-    return tool_complain(options->name, -1, &error);
+    return fail_to_start(options, &error);
   }
   int code = run_line(options, ranks, &line);
   free(line.arguments);

@@ -61,12 +61,17 @@ static int run_command(int index, int argc, char **argv) {
   return code;
 }
 
-int main(int argc, char **argv) {
-  tool_launch_guard();
+static int run_line(int argc, char **argv) {
   if (argc < 2) return tool_usage(NULL, "no command: expected devices, profile, plan or run");
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help();
   if (strcmp(argv[1], "--version") == 0) return print_version();
   for (int i = 0; i < COMMANDS; i++)
     if (strcmp(argv[1], commands[i].name) == 0) return run_command(i, argc, argv);
   return tool_usage(NULL, "unknown command '%s', expected devices, profile, plan or run", argv[1]);
+}
+
+int main(int argc, char **argv) {
+  tool_standard_files_open();
+  tool_launch_guard();
+  return tool_stdout_finish(run_line(argc, argv));
 }

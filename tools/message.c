@@ -1,6 +1,8 @@
 /* message.c: one line for people, and the log. */
 #include "message.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,31 @@
 
 #include "place.h"
 
+/* Of a text that is too long the middle is left out: what was wrong comes first, what to do comes last. */
+static void shorten(char *line, size_t bytes, const char *text, size_t length) {
+  static const char mark[] = " ... ";
+  size_t head = bytes / 2, tail = length - (bytes - head - sizeof mark);
+  while (head && ((unsigned char)text[head] & 0xC0) == 0x80) head--; /* not in the middle of a character */
+  while (((unsigned char)text[tail] & 0xC0) == 0x80) tail++;
+  snprintf(line, bytes, "%.*s%s%s", (int)head, text, mark, text + tail);
+}
+
+/* Formats one line: what people type, and what files hold, may have newlines in it and worse. */
+static void format_line(char *line, size_t bytes, const char *format, va_list arguments) {
+  va_list again;
+  va_copy(again, arguments);
+  int length = vsnprintf(line, bytes, format, arguments);
+  char *whole = length >= 0 && (size_t)length >= bytes ? malloc((size_t)length + 1) : NULL;
+  if (whole) {
+    vsnprintf(whole, (size_t)length + 1, format, again);
+    shorten(line, bytes, whole, (size_t)length);
+  }
+  va_end(again);
+  free(whole);
+  for (char *c = line; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+}
+
 tsr_status tool_fail(tsr_error *error, tsr_status status, const char *format, ...) {
   if (!error) return status;
   memset(error, 0, sizeof *error);
@@ -17,7 +44,7 @@ tsr_status tool_fail(tsr_error *error, tsr_status status, const char *format, ..
   error->rank = -1;
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(error->message, sizeof error->message, format, arguments);
+  format_line(error->message, sizeof error->message, format, arguments);
   va_end(arguments);
   return status;
 }
@@ -26,12 +53,12 @@ int tool_usage(const char *command, const char *format, ...) {
   if (tool_place_find().rank != 0) return TOOL_EXIT_USAGE;
   const char *space = command ? " " : "";
   const char *name = command ? command : "";
-  fprintf(stderr, "tessera%s%s: ", space, name);
+  char line[TSR_ERROR_MESSAGE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
+  format_line(line, sizeof line, format, arguments);
   va_end(arguments);
-  fprintf(stderr, "; try 'tessera%s%s --help'\n", space, name);
+  fprintf(stderr, "tessera%s%s: %s; try 'tessera%s%s --help'\n", space, name, line, space, name);
   return TOOL_EXIT_USAGE;
 }
 
@@ -54,6 +81,22 @@ void tool_progress(const char *format, ...) {
   vfprintf(stderr, format, arguments);
   va_end(arguments);
   fputc('\n', stderr);
+}
+
+void tool_standard_files_open(void) {
+  for (int file = STDIN_FILENO; file <= STDERR_FILENO; file++)
+    if (fcntl(file, F_GETFD) < 0 && errno == EBADF)
+      while (open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0 && errno == EINTR) {
+      }
+}
+
+int tool_stdout_finish(int code) {
+  errno = 0;
+  bool good = fflush(stdout) == 0 && !ferror(stdout);
+  if (good || code != TOOL_EXIT_DONE) return code;
+  fprintf(stderr, "tessera: cannot write all of the output to stdout%s%s: check where it leads to\n",
+          errno ? ": " : "", errno ? strerror(errno) : "");
+  return TOOL_EXIT_FAILED;
 }
 
 /* The log of one process. A line that was said before is not said again: a warning about a driver comes once

@@ -27,6 +27,13 @@ int tool_complain(const char *command, int rank, const tsr_error *error);
 /* One line on stderr, if that is a terminal. */
 void tool_progress(const char *format, ...) TOOL_PRINTF(1, 2);
 
+/* A standard file that the caller has closed is opened such that its use fails: its number must not go to
+ * another file, which would then receive what is meant for stdout or stderr. */
+void tool_standard_files_open(void);
+/* The last thing of all: returns code, or, with a line, TOOL_EXIT_FAILED if what went to stdout could not be
+ * written. */
+int tool_stdout_finish(int code);
+
 /* A context whose log goes to stderr, filtered by $TSR_LOG; `rank` < 0: no "rank R: " before its lines. */
 tsr_status tool_context_create(int rank, tsr_context **out, tsr_error *error);
 

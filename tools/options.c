@@ -248,12 +248,21 @@ static int parse_words(tool_options *options, int argc, char **argv) {
   return 0;
 }
 
+static bool ends_with(const char *text, const char *end) {
+  size_t bytes = strlen(text), end_bytes = strlen(end);
+  return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
+}
+
 /* What the table cannot say: options that need or exclude each other. */
 static int check_together(const tool_options *options) {
   if (options->backward && options->sgd > 0)
     return tool_usage(options->name, "--backward and --sgd exclude each other: --sgd has its own gradients");
   if (options->target && !(options->sgd > 0))
     return tool_usage(options->name, "--target is what --sgd trains towards: give --sgd RATE too");
+  if (options->command == TOOL_RUN && options->output && ends_with(options->output, ".npy"))
+    return tool_usage(options->name,
+                      "--output is '%s', but safetensors are written: choose another ending than .npy",
+                      options->output);
   if (!(options->command & WORK) && options->workload.count)
     return tool_usage(options->name, "unexpected word '%s'", options->workload.items[0]);
   if ((options->command & WORK) && !options->workload.count)

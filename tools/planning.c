@@ -32,14 +32,20 @@ tsr_status tool_planning_run(const tool_workload *workload, tsr_cluster *cluster
   return status;
 }
 
-json_t *tool_planning_document(const tsr_plan *plan) {
+char *tool_planning_text(const tsr_plan *plan, tsr_error *error) {
   char *text = NULL;
   size_t bytes;
   FILE *memory = open_memstream(&text, &bytes);
-  if (!memory) return NULL;
-  tsr_status status = tsr_plan_write(plan, TSR_PLAN_JSON, tool_write_file, memory, NULL);
-  bool closed = fclose(memory) == 0;
-  json_t *document = status == TSR_OK && closed ? json_loads(text, 0, NULL) : NULL;
+  tsr_status status = memory ? tsr_plan_write(plan, TSR_PLAN_JSON, tool_write_file, memory, NULL) : TSR_OK;
+  if (memory && fclose(memory) == 0 && status == TSR_OK) return text;
+  free(text);
+  tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to write the plan");
+  return NULL;
+}
+
+json_t *tool_planning_document(const tsr_plan *plan) {
+  char *text = tool_planning_text(plan, NULL);
+  json_t *document = text ? json_loads(text, 0, NULL) : NULL;
   free(text);
   return document;
 }

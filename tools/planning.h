@@ -13,7 +13,9 @@ tsr_status tool_planning_run(const tool_workload *workload, tsr_cluster *cluster
 /* --device-memory of `members` ranks, which the caller frees; *out is NULL if it was not said. */
 tsr_status tool_planning_memory(const tool_workload *workload, int members, uint64_t **out, tsr_error *error);
 
-/* The plan's document as a new object; NULL if there is no memory. */
+/* The plan's document, which the caller frees; NULL, with error, if there is no memory. */
+char *tool_planning_text(const tsr_plan *plan, tsr_error *error);
+/* The same as a new object; NULL if there is no memory. */
 json_t *tool_planning_document(const tsr_plan *plan);
 /* {text, operation, dimensions, dtype, mode, scale} */
 json_t *tool_planning_workload(const tool_workload *workload);

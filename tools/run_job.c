@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cache.h"
 #include "group_cluster.h"
 #include "message.h"
 #include "planning.h"
@@ -19,11 +20,13 @@ static tsr_status prepare(tool_run_job *job, tsr_error *error) {
   size_t ranks = (size_t)job->team.ranks;
   job->members = calloc(ranks, sizeof *job->members);
   job->devices = calloc(ranks, sizeof *job->devices);
+  tsr_status status = tool_team_leads(&job->team) ? tool_file_check(job->options->output, error) : TSR_OK;
+  if (status != TSR_OK) return status;
   job->steps = job->options->steps ? job->options->steps : job->options->sgd > 0 ? 1 : 3;
   job->losses = calloc(job->options->sgd > 0 ? (size_t)job->steps : 1, sizeof *job->losses);
   if (!job->members || !job->devices || !job->losses) return no_memory(error);
   tsr_context *context = job->team.context;
-  tsr_status status = tool_planning_memory(&job->workload, job->team.ranks, &job->memory, error);
+  status = tool_planning_memory(&job->workload, job->team.ranks, &job->memory, error);
   if (status == TSR_OK) status = tool_workload_build(context, &job->workload, error);
   return status == TSR_OK ? tool_workload_source(context, &job->workload, &job->source, error) : status;
 }

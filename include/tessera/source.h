@@ -66,9 +66,10 @@ tsr_status tsr_file_shape(tsr_context *context, const char *path, const char *te
                           tsr_error *error);
 
 /* Writes a safetensors file, tensors in the order given: under a temporary name beside it, then renamed, so
- * that a reader never sees half, and a failure leaves what was there before. Strided arrays are written
- * dense. All is borrowed for the call. Errors: INVALID_ARGUMENT (a name that is given twice, reserved or not
- * UTF-8; an array; a path that ends in .npy), IO, OUT_OF_MEMORY. */
+ * that a reader never sees half, and a failure leaves what was there before; what is no regular file (a
+ * device, a pipe) is written as it is, and a link stays a link. Strided arrays are written dense. All is
+ * borrowed for the call. Errors: INVALID_ARGUMENT (a name that is given twice, reserved or not UTF-8; an
+ * array; a path that ends in .npy), IO, OUT_OF_MEMORY. */
 tsr_status tsr_file_write(const char *path, const char *const *names, const tsr_array *arrays, size_t count,
                           tsr_error *error);
 

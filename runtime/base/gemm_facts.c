@@ -22,10 +22,14 @@ tsr_gemm_family tsr_gemm_family_of(const char *name) {
   return (tsr_gemm_family)family;
 }
 
+static bool same_blocking(const tsr_gemm_blocking *a, const tsr_gemm_blocking *b) {
+  return a->k_block == b->k_block && a->row_block == b->row_block && a->panels_per_group == b->panels_per_group;
+}
+
 static bool equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b) {
   return a->family == b->family && a->tile_m == b->tile_m && a->tile_n == b->tile_n && a->panel == b->panel &&
-         a->k_block == b->k_block && a->panels_per_group == b->panels_per_group && a->row_block == b->row_block &&
-         a->prefetch == b->prefetch;
+         a->prefetch == b->prefetch && same_blocking(&a->stored, &b->stored) &&
+         same_blocking(&a->copied, &b->copied);
 }
 
 bool tsr_gemm_facts_equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b, int count) {
@@ -34,10 +38,14 @@ bool tsr_gemm_facts_equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b, int 
   return true;
 }
 
+const tsr_gemm_blocking *tsr_gemm_blocking_of(const tsr_gemm_facts *facts, bool transpose_a, bool b_as_stored) {
+  return transpose_a || !b_as_stored ? &facts->copied : &facts->stored;
+}
+
 size_t tsr_gemm_workspace_bytes(const tsr_gemm_facts *facts, tsr_dtype dtype, bool transpose_a,
                                 bool transpose_b, int64_t m, int64_t n, int64_t k) {
   (void)transpose_b, (void)n;
-  bool transposes_first = facts->family == TSR_GEMM_PANEL && transpose_a && !facts->row_block;
+  bool transposes_first = facts->family == TSR_GEMM_PANEL && transpose_a && !facts->copied.row_block;
   return transposes_first ? (size_t)m * (size_t)k * tsr_dtype_bytes(dtype) : 0;
 }
 

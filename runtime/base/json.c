@@ -8,12 +8,17 @@
 
 #include "base/memory.h"
 
-static tsr_status check_schema(const json_t *document, const char *what, const char *schema, tsr_error *error) {
+/* A cluster of 65536 members takes less. Some files, such as /dev/zero, have no end. */
+enum { DOCUMENT_BYTES_MAX = 512 << 20 };
+
+static tsr_status check_schema(const json_t *document, const char *what, const char *schema,
+                               tsr_error *error) {
   const char *found = json_string_value(json_object_get(document, "schema"));
   if (!json_is_object(document) || !found)
     return tsr_fail(error, TSR_ERROR_FORMAT, "%s: no \"schema\"; expected \"%s\"", what, schema);
   if (strcmp(found, schema))
-    return tsr_fail(error, TSR_ERROR_MISMATCH, "%s: schema is \"%s\", this version reads \"%s\"", what, found, schema);
+    return tsr_fail(error, TSR_ERROR_MISMATCH, "%s: schema is \"%s\", this version reads \"%s\"", what, found,
+                    schema);
   return TSR_OK;
 }
 
@@ -40,6 +45,9 @@ tsr_status tsr_file_read(const char *path, char **text, size_t *bytes, tsr_error
   FILE *file = fopen(path, "rb");
   if (!file) return tsr_fail(error, TSR_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
   do {
+    if (capacity > DOCUMENT_BYTES_MAX)
+      TSR_THROW(TSR_ERROR_FORMAT, "%s: more than %d MiB, the limit of a document: check that it is one", path,
+                DOCUMENT_BYTES_MAX >> 20);
     capacity = capacity ? 2 * capacity : 65536;
     char *moved = tsr_realloc(data, capacity, 1);
     if (!moved) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to read %s (%zu bytes so far)", path, count);
@@ -58,16 +66,18 @@ done:
 
 static tsr_status wrong_type(const json_t *found, const char *path, const char *key, const char *type,
                              tsr_error *error) {
-  return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s: %s, expected %s", path, key, found ? "of another type" : "missing",
-                  type);
+  return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s: %s, expected %s", path, key,
+                  found ? "of another type" : "missing", type);
 }
 
-tsr_status tsr_json_object(const json_t *object, const char *path, const char *key, json_t **out, tsr_error *error) {
+tsr_status tsr_json_object(const json_t *object, const char *path, const char *key, json_t **out,
+                           tsr_error *error) {
   *out = json_object_get(object, key);
   return json_is_object(*out) ? TSR_OK : wrong_type(*out, path, key, "an object", error);
 }
 
-tsr_status tsr_json_array(const json_t *object, const char *path, const char *key, json_t **out, tsr_error *error) {
+tsr_status tsr_json_array(const json_t *object, const char *path, const char *key, json_t **out,
+                          tsr_error *error) {
   *out = json_object_get(object, key);
   return json_is_array(*out) ? TSR_OK : wrong_type(*out, path, key, "an array", error);
 }
@@ -83,8 +93,8 @@ tsr_status tsr_json_text(const json_t *object, const char *path, const char *key
   return TSR_OK;
 }
 
-tsr_status tsr_json_integer(const json_t *object, const char *path, const char *key, int64_t low, int64_t high,
-                            int64_t *out, tsr_error *error) {
+tsr_status tsr_json_integer(const json_t *object, const char *path, const char *key, int64_t low,
+                            int64_t high, int64_t *out, tsr_error *error) {
   const json_t *found = json_object_get(object, key);
   if (!json_is_integer(found)) return wrong_type(found, path, key, "an integer", error);
   *out = json_integer_value(found);
@@ -104,7 +114,8 @@ tsr_status tsr_json_real(const json_t *object, const char *path, const char *key
   return TSR_OK;
 }
 
-tsr_status tsr_json_bool(const json_t *object, const char *path, const char *key, bool *out, tsr_error *error) {
+tsr_status tsr_json_bool(const json_t *object, const char *path, const char *key, bool *out,
+                         tsr_error *error) {
   const json_t *found = json_object_get(object, key);
   if (!json_is_boolean(found)) return wrong_type(found, path, key, "true or false", error);
   *out = json_is_true(found);

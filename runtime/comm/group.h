@@ -34,8 +34,8 @@ struct tsr_group {
 tsr_status tsr_group_create(tsr_context *context, tsr_transport *transport, const tsr_group_options *options,
                             tsr_group **out, tsr_error *error);
 
-/* One turn of somebody's waiting loop: beats, yields the core. RANK_LOST (naming the member) marks the group
- * broken. */
+/* One turn of somebody's waiting loop: beats, leaves the core to others. RANK_LOST (naming the member) marks
+ * the group broken. */
 tsr_status tsr_group_wait_turn(tsr_group *group, tsr_error *error);
 /* The same without yielding, for whoever looks in between other work. */
 tsr_status tsr_group_beat(tsr_group *group, tsr_error *error);

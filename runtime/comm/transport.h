@@ -63,6 +63,7 @@ struct tsr_transport {
   int local_count;
   int *local_members;         /* indices in the group, ascending */
   int failed_member;     /* one that said so (abandon); -1 = none */
+  bool crowded;          /* this host has more of the group's processes than cores */
   uint64_t *bytes_sent;       /* by local member; counted by the transport */
   int64_t message_bytes_max;  /* a longer message travels in pieces; tests make it small */
 };

@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "comm/group.h"
@@ -486,6 +487,13 @@ static void exchange_processes(mpi_transport *mpi) {
   }
 }
 
+static bool is_crowded(const mpi_transport *mpi) {
+  long cores = sysconf(_SC_NPROCESSORS_ONLN), processes = 0;
+  for (int rank = 0; rank < mpi->base.member_count; rank++)
+    processes += mpi->processes[rank].host == mpi->processes[mpi->me].host;
+  return processes > cores;
+}
+
 static tsr_status duplicate(MPI_Comm communicator, MPI_Comm *copy, tsr_error *error) {
   int code = MPI_Comm_dup(communicator, copy);
   if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
@@ -497,6 +505,7 @@ static void start_signs(tsr_group *group) {
   mpi->started = true;
   mpi->liveness.deadline = group->deadline_seconds;
   exchange_processes(mpi);
+  mpi->base.crowded = is_crowded(mpi);
   for (int rank = 0; rank < mpi->base.member_count; rank++)
     if (rank != mpi->me) expect_sign(mpi, rank);
 }

@@ -99,15 +99,16 @@ static tsr_status transpose_a(tsr_opencl_device *device, const tsr_gemm_call *ca
   return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
 }
 
-/* Work-groups over panels and rows: rows are cut only if panels alone do not keep every core busy, since each
- * cut copies B once more. */
+/* The launch rule of gemm_panel.cl: whole groups of panels, as many for each core; rows are cut only if panels alone do
+ * not keep every core busy. */
 static void panel_groups(const tsr_opencl_device *device, const tsr_gemm_facts *facts,
-                         const tsr_gemm_call *call, size_t groups[2]) {
+                         const tsr_gemm_blocking *blocking, const tsr_gemm_call *call, size_t groups[2]) {
   const size_t cores = device->facts.compute_units ? device->facts.compute_units : 1;
-  const size_t tiles = ceil_div(call->m, facts->tile_m);
-  groups[0] = ceil_div(call->n, (int64_t)facts->panel * facts->panels_per_group);
-  groups[1] = groups[0] < 2 * cores ? ceil_div((int64_t)(2 * cores), (int64_t)groups[0]) : 1;
-  if (groups[1] > tiles) groups[1] = tiles;
+  const size_t panels = ceil_div(call->n, facts->panel), tile_rows = ceil_div(call->m, facts->tile_m);
+  groups[0] = ceil_div((int64_t)ceil_div((int64_t)panels, blocking->panels_per_group), (int64_t)cores) * cores;
+  if (groups[0] > panels) groups[0] = panels;
+  groups[1] = groups[0] < cores ? ceil_div((int64_t)cores, (int64_t)groups[0]) : 1;
+  if (groups[1] > tile_rows) groups[1] = tile_rows;
 }
 
 /* Where A's rows are copied anyway, the copy transposes; else A is transposed first. */
@@ -115,7 +116,9 @@ static tsr_status launch_panel(tsr_opencl_device *device, const tsr_gemm_call *c
   const tsr_gemm_facts *facts = &device->base.gemm[call->dtype];
   const uint32_t vector =
       call->dtype == TSR_F64 ? device->facts.double_vector_width : device->facts.float_vector_width;
-  const bool turn_in_copy = call->transpose_a && facts->row_block > 0;
+  const bool as_stored = call->b.panel && !call->transpose_b;
+  const tsr_gemm_blocking *blocking = tsr_gemm_blocking_of(facts, call->transpose_a, as_stored);
+  const bool turn_in_copy = call->transpose_a && blocking->row_block > 0;
   char options[OPTION_BYTES];
   cl_kernel kernel = NULL;
   tsr_matrix a = call->a;
@@ -124,13 +127,13 @@ static tsr_status launch_panel(tsr_opencl_device *device, const tsr_gemm_call *c
            "-DREAL=%s -DA_TRANSPOSED=%d -DB_TRANSPOSED=%d -DB_PANEL=%d -DC_PANEL=%d -DTILE_M=%d -DPANEL=%d "
            "-DVECTOR=%u -DK_BLOCK=%d -DROW_BLOCK=%d -DPANELS_PER_GROUP=%d -DPREFETCH=%d",
            real_name(call->dtype), turn_in_copy, call->transpose_b, call->b.panel, call->c.panel,
-           facts->tile_m, facts->panel, (unsigned)vector, facts->k_block, facts->row_block,
-           facts->panels_per_group, facts->prefetch);
+           facts->tile_m, facts->panel, (unsigned)vector, blocking->k_block, blocking->row_block,
+           blocking->panels_per_group, facts->prefetch);
   TSR_RETURN_IF_FAILED(tsr_opencl_kernel_get(device, "gemm_panel.cl", "gemm_panel", options, &kernel, error));
   TSR_RETURN_IF_FAILED(set_gemm_arguments(device, kernel, call, &a, error));
   const size_t local[2] = {1, 1};
   size_t global[2];
-  panel_groups(device, facts, call, global);
+  panel_groups(device, facts, blocking, call, global);
   return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
 }
 

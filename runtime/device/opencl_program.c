@@ -95,7 +95,8 @@ static tsr_status fail_build(const tsr_opencl_device *device, cl_program program
 /* Options of the caller, of the backend, and of this library. The caller frees them. */
 static char *all_options(const tsr_opencl_device *device, const char *options) {
   const char *own = device->backend->build_options;
-  return tsr_text_format("-cl-std=CL1.2%s%s%s%s", *options ? " " : "", options, own ? " " : "",
+  /* -w: what compilers warn of (loops that they did not unroll as told), some print to stderr. */
+  return tsr_text_format("-cl-std=CL1.2 -w%s%s%s%s", *options ? " " : "", options, own ? " " : "",
                          own ? own : "");
 }
 

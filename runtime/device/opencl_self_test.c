@@ -27,7 +27,7 @@ enum { LOCK_SECONDS = 60 }; /* what another process may take to test and compile
 typedef struct test_shape {
   tsr_gemm_family family;
   int64_t m, n, k;
-  bool beyond_block; /* k counts from the facts' k_block on, to reach the second block */
+  bool beyond_block; /* k counts from the larger k_block on, to reach the second block */
   bool large;        /* GPUs only, checked at samples */
 } test_shape;
 
@@ -120,12 +120,17 @@ static tsr_status make_matrix(tsr_opencl_device *device, tsr_dtype dtype, int64_
   return TSR_OK;
 }
 
+static int64_t larger_block(const tsr_gemm_facts *facts) {
+  int stored = facts->stored.k_block, copied = facts->copied.k_block;
+  return stored > copied ? stored : copied;
+}
+
 /* Weights come in panels: B of a forward product and of its gradient by the input (NT), C of the gradient by
  * the weight (TN). */
 static tsr_status make_call(tsr_opencl_device *device, const test_shape *shape, tsr_gemm_call *call,
                             tsr_error *error) {
   const tsr_gemm_facts *facts = &device->base.gemm[call->dtype];
-  int64_t m = shape->m, n = shape->n, k = shape->k + (shape->beyond_block ? facts->k_block : 0);
+  int64_t m = shape->m, n = shape->n, k = shape->k + (shape->beyond_block ? larger_block(facts) : 0);
   bool by_weight = call->transpose_a && !call->transpose_b;
   call->m = m;
   call->n = n;
@@ -179,9 +184,11 @@ static bool verdict_key(const tsr_opencl_device *device, tsr_dtype dtype, int fo
   const tsr_gemm_facts *facts = &device->base.gemm[dtype];
   char text[256], *sources[2] = {NULL, NULL};
   bool made = true;
-  snprintf(text, sizeof text, "self-test %s %s %d: %d %d %d %d %d %d %d", tsr_gemm_family_name(facts->family),
-           tsr_dtype_name(dtype), form, facts->tile_m, facts->tile_n, facts->panel, facts->k_block,
-           facts->panels_per_group, facts->row_block, facts->prefetch);
+  snprintf(text, sizeof text, "self-test %s %s %d: %d %d %d %d, %d %d %d, %d %d %d",
+           tsr_gemm_family_name(facts->family), tsr_dtype_name(dtype), form, facts->tile_m, facts->tile_n,
+           facts->panel, facts->prefetch, facts->stored.k_block, facts->stored.row_block,
+           facts->stored.panels_per_group, facts->copied.k_block, facts->copied.row_block,
+           facts->copied.panels_per_group);
   for (int i = 0; i < 2; i++) {
     const char *file = kernel_files[facts->family][i];
     if (file && tsr_opencl_source_read(device, file, &sources[i], NULL) != TSR_OK) made = false;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -15,8 +16,10 @@
 
 enum { CHUNK_BYTES = 1 << 20, ALIGNMENT = 8, TEMPORARY_NAMES = 1000 };
 
-/* A file under its temporary name. */
+/* A file under its temporary name, or what is no regular file (a device, a pipe), which is written as it is.
+ */
 typedef struct output {
+  char *target; /* what `name` is renamed to; NULL: nothing is renamed */
   char *name;
   FILE *stream;
   uint8_t *chunk; /* CHUNK_BYTES, where strided data becomes dense */
@@ -86,23 +89,35 @@ done:
   return status;
 }
 
-/* A name of its own beside path, so that the rename stays within one file system. */
-static tsr_status output_open(output *o, const char *path, tsr_error *error) {
+/* A name of its own beside the target, so that the rename stays within one file system; -1: see errno. */
+static int open_temporary(output *o) {
   int descriptor = -1;
   for (int i = 0; i < TEMPORARY_NAMES && descriptor < 0; i++) {
     free(o->name);
-    o->name = tsr_text_format("%s.tmp-%ld-%d", path, (long)getpid(), i);
-    if (!o->name) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a file name");
+    o->name = tsr_text_format("%s.tmp-%ld-%d", o->target, (long)getpid(), i);
+    if (!o->name) return errno = ENOMEM, -1;
     descriptor = open(o->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno != EEXIST) break;
   }
+  if (descriptor >= 0) return descriptor;
+  free(o->name);
+  o->name = NULL; /* not ours to unlink */
+  return -1;
+}
+
+/* A rename would put a file in the place of a device, and of a link: what the link leads to is meant. */
+static tsr_status output_open(output *o, const char *path, tsr_error *error) {
   tsr_status status = TSR_OK;
-  if (descriptor < 0) {
-    status = fail_write(path, "create a temporary file beside it", error);
-    free(o->name);
-    o->name = NULL; /* not ours to unlink */
-    return status;
+  struct stat facts;
+  bool special = !stat(path, &facts) && !S_ISREG(facts.st_mode);
+  if (!special) {
+    o->target = realpath(path, NULL);
+    if (!o->target) o->target = tsr_text_copy(path);
+    if (!o->target) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a file name");
   }
+  int descriptor = special ? open(path, O_WRONLY | O_CLOEXEC) : open_temporary(o);
+  if (descriptor < 0)
+    return fail_write(path, special ? "open it" : "create a temporary file beside it", error);
   o->stream = fdopen(descriptor, "wb");
   if (o->stream) return TSR_OK;
   status = fail_write(path, "open a stream", error);
@@ -145,11 +160,13 @@ static tsr_status write_all(output *o, const char *path, const tsr_text *header,
   bool written = fwrite(&length, sizeof length, 1, o->stream) == 1 &&
                  fwrite(header->data, 1, header->bytes, o->stream) == header->bytes;
   for (size_t i = 0; written && i < count; i++) written = write_array(o, &arrays[i]);
-  if (!written || fflush(o->stream) || fsync(fileno(o->stream))) return fail_write(path, "write", error);
+  if (!written || fflush(o->stream) || (o->target && fsync(fileno(o->stream))))
+    return fail_write(path, "write", error);
   int failed = fclose(o->stream);
   o->stream = NULL;
   if (failed) return fail_write(path, "write", error);
-  if (rename(o->name, path)) return fail_write(path, "rename the temporary file to it", error);
+  if (!o->target) return TSR_OK;
+  if (rename(o->name, o->target)) return fail_write(path, "rename the temporary file to it", error);
   free(o->name);
   o->name = NULL;
   return TSR_OK;
@@ -175,6 +192,7 @@ done:
   if (o.stream) fclose(o.stream);
   if (o.name) unlink(o.name);
   free(o.name);
+  free(o.target);
   free(o.chunk);
   free(header.data);
   return status;

@@ -10,11 +10,15 @@ static const char schema[] = "tessera.cluster/1";
 static const char *const kind_names[] = {"cpu", "gpu", "other"};
 static const char *const form_names[TSR_GEMM_FORMS] = {"nn", "nt", "tn"};
 
+static json_t *blocking_to_json(const tsr_gemm_blocking *blocking) {
+  return json_pack("{s:i, s:i, s:i}", "k_block", blocking->k_block, "row_block", blocking->row_block,
+                   "panels_per_group", blocking->panels_per_group);
+}
+
 static json_t *facts_to_json(const tsr_gemm_facts *facts) {
-  return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:b}", "family", tsr_gemm_family_name(facts->family),
-                   "tile_m", facts->tile_m, "tile_n", facts->tile_n, "panel", facts->panel, "k_block", facts->k_block,
-                   "panels_per_group", facts->panels_per_group, "row_block", facts->row_block, "prefetch",
-                   (int)facts->prefetch);
+  return json_pack("{s:s, s:i, s:i, s:i, s:b, s:o, s:o}", "family", tsr_gemm_family_name(facts->family), "tile_m",
+                   facts->tile_m, "tile_n", facts->tile_n, "panel", facts->panel, "prefetch", (int)facts->prefetch,
+                   "stored", blocking_to_json(&facts->stored), "copied", blocking_to_json(&facts->copied));
 }
 
 static json_t *curve_to_json(const tsr_gemm_curve *curve) {
@@ -61,26 +65,45 @@ static int index_of(const char *name, const char *const *names, int count) {
   return -1;
 }
 
+/* Small whole numbers of an object. */
+struct tsr_json_number {
+  const char *key;
+  int *out;
+};
+
+static tsr_status read_numbers(const json_t *json, const char *path, const struct tsr_json_number *numbers,
+                               size_t count, tsr_error *error) {
+  for (size_t i = 0; i < count; i++) {
+    int64_t number;
+    TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, numbers[i].key, 0, 1 << 20, &number, error));
+    *numbers[i].out = (int)number;
+  }
+  return TSR_OK;
+}
+
+static tsr_status blocking_from_json(const json_t *facts, const char *path, const char *key,
+                                     tsr_gemm_blocking *blocking, tsr_error *error) {
+  json_t *json;
+  char place[128];
+  const struct tsr_json_number numbers[] = {{"k_block", &blocking->k_block},
+                                            {"row_block", &blocking->row_block},
+                                            {"panels_per_group", &blocking->panels_per_group}};
+  TSR_RETURN_IF_FAILED(tsr_json_object(facts, path, key, &json, error));
+  snprintf(place, sizeof place, "%s.%s", path, key);
+  return read_numbers(json, place, numbers, sizeof numbers / sizeof *numbers, error);
+}
+
 static tsr_status facts_from_json(const json_t *json, const char *path, tsr_gemm_facts *facts, tsr_error *error) {
   char family[16];
   TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "family", family, sizeof family, error));
   facts->family = tsr_gemm_family_of(family);
   if (facts->family == TSR_GEMM_FAMILY_COUNT)
     return tsr_fail(error, TSR_ERROR_FORMAT, "%s.family: \"%s\" is not a GEMM family", path, family);
-  struct {
-    const char *key;
-    int *out;
-  } numbers[] = {{"tile_m", &facts->tile_m},
-                 {"tile_n", &facts->tile_n},
-                 {"panel", &facts->panel},
-                 {"k_block", &facts->k_block},
-                 {"panels_per_group", &facts->panels_per_group},
-                 {"row_block", &facts->row_block}};
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    int64_t number;
-    TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, numbers[i].key, 0, 1 << 20, &number, error));
-    *numbers[i].out = (int)number;
-  }
+  const struct tsr_json_number numbers[] = {
+      {"tile_m", &facts->tile_m}, {"tile_n", &facts->tile_n}, {"panel", &facts->panel}};
+  TSR_RETURN_IF_FAILED(read_numbers(json, path, numbers, sizeof numbers / sizeof *numbers, error));
+  TSR_RETURN_IF_FAILED(blocking_from_json(json, path, "stored", &facts->stored, error));
+  TSR_RETURN_IF_FAILED(blocking_from_json(json, path, "copied", &facts->copied, error));
   return tsr_json_bool(json, path, "prefetch", &facts->prefetch, error);
 }
 

@@ -73,6 +73,26 @@ double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, c
   return tsr_cost_gemm(member, tsr_graph_at(graph, node->output)->dtype, tsr_gemm_form_of(node), m, n, k);
 }
 
+/* Bytes per second between a device with memory of its own and its host: PCIe 3 x16, as nothing was measured. */
+static const double HOST_LINK_BANDWIDTH = 12e9;
+
+/* Seconds of the slowest member's copies from its device and to it, each with a launch. */
+static double staging(const tsr_cluster *cluster, const tsr_collective_options *options) {
+  double slowest = 0, whole = 0, element = (double)tsr_dtype_bytes(options->dtype);
+  for (int i = 0; i < options->member_count; i++) whole += (double)options->counts[i];
+  if (options->kind == TSR_ALL_REDUCE) whole = (double)options->counts[0];
+  for (int i = 0; i < options->member_count; i++) {
+    const tsr_cluster_member *member = &cluster->members[options->members ? options->members[i] : i];
+    double moved = whole + (options->kind == TSR_ALL_REDUCE ? whole : (double)options->counts[i]);
+    double bandwidth = member->memory_bandwidth;
+    if (!member->unified_memory && member->kind != TSR_DEVICE_CPU && bandwidth > HOST_LINK_BANDWIDTH)
+      bandwidth = HOST_LINK_BANDWIDTH;
+    double seconds = 2 * member->launch_seconds + moved * element / bandwidth;
+    if (seconds > slowest) slowest = seconds;
+  }
+  return slowest;
+}
+
 double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_options *options) {
   if (options->member_count < 2) return 0;
   /* In every algorithm the one that sends most is the first, the last, or holds most or least. */
@@ -88,5 +108,6 @@ double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_opti
   }
   /* Pairwise exchange: a message to every other member, twice for the reduction in two phases. */
   int phases = options->kind == TSR_ALL_REDUCE ? 2 : 1;
-  return phases * (options->member_count - 1) * cluster->link_latency + (double)most / cluster->link_bandwidth;
+  return staging(cluster, options) + phases * (options->member_count - 1) * cluster->link_latency +
+         (double)most / cluster->link_bandwidth;
 }

@@ -16,7 +16,7 @@
 #include "plan/plan.h"
 #include "plan/search.h"
 
-enum { ROUNDS_MAX = 4, SQUEEZES_MAX = 8, SMALL_GROUP = 16, DEVICES_MAX = 4096, PRICES = 7 };
+enum { ROUNDS_MAX = 4, SQUEEZES_MAX = 8, SMALL_GROUP = 16, DEVICES_MAX = 256, PRICES = 7 };
 
 /* Nanoseconds per byte, tried in this order; the last makes memory all that counts. */
 static const double prices[PRICES] = {1e-4, 1e-3, 1e-2, 1e-1, 1, 1e2, 1e6};
@@ -313,19 +313,22 @@ done:
   return status;
 }
 
-/* The least number of devices like the largest one that would do; 0 = more than DEVICES_MAX, or none will. */
+/* The least number of devices like the largest one that would do; 0 = none will, -1 = more than DEVICES_MAX. */
 static tsr_status devices_needed(const tsr_plan *plan, int *model, int *devices, tsr_error *error) {
   *model = *devices = 0;
   for (int i = 1; i < plan->cluster->member_count; i++)
     if (plan->cluster->members[i].memory_bytes > plan->cluster->members[*model].memory_bytes) *model = i;
   int low = 0, high = 1;
+  bool shrinks = true;
   uint64_t before = 0, usable = tsr_plan_usable_bytes(plan, *model);
   for (;; high *= 2) {
     bool fits;
     uint64_t most;
+    if (high > DEVICES_MAX) *devices = shrinks ? -1 : 0;
     if (high > DEVICES_MAX) return TSR_OK;
     TSR_RETURN_IF_FAILED(fits_on(plan, *model, high, &fits, &most, error));
     if (fits) break;
+    shrinks = most < before || !before;
     /* What halves is split over the members, what stays is on each of them. */
     if (high > 4 && most > usable && before < 2 * most && 2 * most - before > usable) return TSR_OK;
     before = most;
@@ -395,7 +398,9 @@ static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
   char a[16], b[16], c[16], d[16], lines[200], obstacle[160], would[96] = "no number of such devices would do";
   describe_lines(plan, lines, sizeof lines);
   describe_obstacle(plan, obstacle, sizeof obstacle);
-  if (devices)
+  if (devices < 0)
+    snprintf(would, sizeof would, "more than %d such devices would be needed", DEVICES_MAX);
+  else if (devices)
     snprintf(would, sizeof would, "%d such device%s (%s each) would do", devices, devices > 1 ? "s" : "",
              tsr_format_bytes(a, (double)plan->cluster->members[model].memory_bytes));
   else if (has_offset_pins(plan->graph))

@@ -100,7 +100,7 @@ tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error) 
     for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
       json_array_append_new(members, json_pack("[s, s, s, i, i, I]", member->name, member->driver,
                                                tsr_gemm_family_name(member->gemm[dtype].family),
-                                               member->gemm[dtype].panel, member->gemm[dtype].k_block,
+                                               member->gemm[dtype].panel, member->gemm[dtype].stored.k_block,
                                                (json_int_t)member->max_allocation_bytes));
   }
   json_t *all = json_pack("[s, o, o, o]", TSR_VERSION, tsr_graph_to_json(plan->graph), decision_to_json(plan), members);

@@ -183,8 +183,8 @@ static test_case draw_case(const tsr_gemm_facts *facts, tsr_dtype dtype, int num
   t.m = sizes[draw(SIZES)];
   t.n = sizes[draw(SIZES)];
   t.k = sizes[draw(SIZES)];
-  if (facts->k_block && number % 5 == 0) {
-    t.k += (1 + number % 2) * facts->k_block;
+  if (facts->stored.k_block && number % 5 == 0) {
+    t.k += (1 + number % 2) * facts->stored.k_block;
     t.m = t.m % 32 + 1;
   }
   return t;

@@ -69,8 +69,8 @@ static void fill_member(tsr_cluster_member *member, const plan_device *device) {
                                            .tile_m = 6,
                                            .tile_n = device->panel ? device->panel : 1,
                                            .panel = device->panel,
-                                           .k_block = 256,
-                                           .panels_per_group = 1};
+                                           .stored = {256, 0, 1},
+                                           .copied = {256, 48, 1}};
     for (int form = 0; form < TSR_GEMM_FORMS; form++)
       for (int i = 0; i < 9; i++) {
         int64_t m = rows[i / 3], side = sides[i % 3];

@@ -38,9 +38,17 @@ go_on_or_stop() {
   fi
 }
 
+# Whether nothing is to be said on another distribution: what the main job and the tests use is there as well.
+all_is_there() {
+  tools_are_there && pkg-config --exists OpenCL && command -v mpiexec >/dev/null &&
+    { [ "$purpose" != test ] || pkg-config --exists cmocka; }
+}
+
 other_distribution() {
-  echo "This is no Debian or Ubuntu: packages are not installed for you. Tessera needs"
+  ! all_is_there || return 0
+  echo "Neither Debian nor Ubuntu: packages are not installed for you. Tessera needs"
   echo "  Fedora:" $fedora
+  echo "          (then: module load mpi/mpich-x86_64)"
   echo "  Arch:  " $arch
   echo "  Debian:" $debian
   go_on_or_stop
@@ -67,6 +75,19 @@ if [ "$(id -u)" != 0 ]; then
   fi
   as_root="sudo"
 fi
-echo "Installing:$missing"
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+
+apt() {
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# What apt says is shown only if it fails. Lists that cannot be updated may still do: the installation decides.
+echo "Installing, which may take some minutes:$missing"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt update >"$log" 2>&1 || true
+if ! apt install -y --no-install-recommends $missing >>"$log" 2>&1; then
+  tail -n 20 "$log" >&2
+  echo "These packages could not be installed:"
+  echo "  apt-get install$missing"
+  go_on_or_stop
+fi
