@@ -11,6 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
 #include "message.h"
 #include "place.h"
 
@@ -34,11 +38,22 @@ static void apply_settings(const tool_child_options *options) {
   }
 }
 
+/* When this program is killed, mpiexec and its ranks, or a driver that hangs, must not stay behind. SIGTERM,
+ * because mpiexec then ends its ranks. */
+static void end_with_parent(pid_t parent) {
+#ifdef __linux__
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127); /* it was killed before */
+#else
+  (void)parent;
+#endif
+}
+
 static void become(char *const *arguments, const tool_child_options *options, int output) {
   int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
   dup2(nowhere, STDIN_FILENO);
   if (options->quiet) dup2(nowhere, STDERR_FILENO);
-  if (!options->direct) dup2(output, STDOUT_FILENO);
+  dup2(output, STDOUT_FILENO);
   if (options->alone) tool_place_leave();
   apply_settings(options);
   execvp(arguments[0], arguments);
@@ -47,20 +62,46 @@ static void become(char *const *arguments, const tool_child_options *options, in
 
 tsr_status tool_child_start(char *const *arguments, const tool_child_options *options, tool_child *out,
                             tsr_error *error) {
-  *out = (tool_child){.pid = -1, .output = -1};
-  int ends[2] = {-1, -1};
-  if (!options->direct && pipe(ends) != 0)
+  *out = (tool_child){.pid = -1, .output = -1, .passed_on = options->passed_on};
+  int ends[2];
+  if (pipe(ends) != 0)
     return tool_fail(error, TSR_ERROR_IO, "cannot make a pipe for %s: %s", arguments[0], strerror(errno));
   /* Children that start later must not hold this one's pipe open. */
-  for (int i = 0; i < 2 && !options->direct; i++) fcntl(ends[i], F_SETFD, FD_CLOEXEC);
+  for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFD, FD_CLOEXEC);
   fflush(NULL);
+  pid_t parent = getpid();
   out->pid = fork();
-  if (out->pid == 0) become(arguments, options, ends[1]);
-  if (!options->direct) close(ends[1]);
+  if (out->pid == 0) {
+    end_with_parent(parent);
+    become(arguments, options, ends[1]);
+  }
+  close(ends[1]);
   out->output = ends[0];
   if (out->pid > 0) return TSR_OK;
   tool_child_free(out);
   return tool_fail(error, TSR_ERROR_IO, "cannot start %s: %s", arguments[0], strerror(errno));
+}
+
+/* False when memory ran out. */
+static bool keep(tool_child *child, const char *part, size_t bytes) {
+  if (child->bytes + bytes + 1 > child->capacity) {
+    size_t capacity = 2 * child->capacity + bytes + 1;
+    char *text = realloc(child->text, capacity);
+    if (!text) return false;
+    child->text = text;
+    child->capacity = capacity;
+  }
+  memcpy(child->text + child->bytes, part, bytes);
+  child->bytes += bytes;
+  child->text[child->bytes] = 0;
+  return true;
+}
+
+/* A stdout that takes nothing more is no reason to stop the child: tool_stdout_finish tells of it. */
+static bool pass_on(const char *part, size_t bytes) {
+  fwrite(part, 1, bytes, stdout);
+  fflush(stdout);
+  return true;
 }
 
 /* Reads what is there; closes our end at the end of the output, or when memory ran out. */
@@ -68,20 +109,10 @@ static void read_some(tool_child *child) {
   char part[16384];
   ssize_t bytes = read(child->output, part, sizeof part);
   if (bytes < 0 && errno == EINTR) return;
-  if (bytes > 0 && child->bytes + (size_t)bytes + 1 > child->capacity) {
-    size_t capacity = 2 * child->capacity + sizeof part + 1;
-    char *text = realloc(child->text, capacity);
-    if (text) child->text = text, child->capacity = capacity;
-    if (!text) bytes = -1;
-  }
-  if (bytes <= 0) {
-    close(child->output);
-    child->output = -1;
+  if (bytes > 0 && (child->passed_on ? pass_on(part, (size_t)bytes) : keep(child, part, (size_t)bytes)))
     return;
-  }
-  memcpy(child->text + child->bytes, part, (size_t)bytes);
-  child->bytes += (size_t)bytes;
-  child->text[child->bytes] = 0;
+  close(child->output);
+  child->output = -1;
 }
 
 /* False when there is nothing left to read. */

@@ -8,10 +8,12 @@
 
 #include <tessera/tessera.h>
 
-/* A child whose standard output is collected. Release with tool_child_free. */
+/* A child whose standard output is collected. It does not outlive this process (on Linux). Release with
+ * tool_child_free. */
 typedef struct tool_child {
   pid_t pid;
-  int output; /* our end of its stdout; -1 when it is closed, or was never ours */
+  int output; /* our end of its stdout; -1 when it is closed */
+  bool passed_on;
   char *text; /* terminated; NULL if there was none */
   size_t bytes, capacity;
   bool late; /* it was ended because it took too long */
@@ -27,9 +29,9 @@ typedef struct tool_setting {
 typedef struct tool_child_options {
   const tool_setting *settings;
   size_t setting_count;
-  bool quiet;  /* stderr is /dev/null; stdin always is */
-  bool direct; /* its stdout is ours, and is not collected */
-  bool alone;  /* it is no rank: what a launcher has put into the environment is removed */
+  bool quiet;     /* stderr is /dev/null; stdin always is */
+  bool passed_on; /* its stdout goes to ours as it comes, and is not kept */
+  bool alone;     /* it is no rank: what a launcher has put into the environment is removed */
 } tool_child_options;
 
 /* Path of this program, for starting it again. Borrowed; never NULL. */
@@ -39,7 +41,7 @@ const char *tool_program_path(const char *argv0);
 tsr_status tool_child_start(char *const *arguments, const tool_child_options *options, tool_child *out,
                             tsr_error *error);
 /* Collects the output of all of them and waits for their ends; those that are not done after `seconds` are
- * killed. seconds <= 0: no limit, as must be for one with `direct`. */
+ * killed. seconds <= 0: no limit. */
 void tool_children_collect(tool_child *children, size_t count, double seconds);
 void tool_child_free(tool_child *child);
 

@@ -92,8 +92,9 @@ static int run_line(const tool_options *options, int ranks, launch_line *line) {
    */
   const tool_setting settings[] = {{"POCL_MAX_PTHREAD_COUNT", threads, true},
                                    {TOOL_GUARD_VARIABLE, "1", false}};
-  const tool_child_options how = {
-      .settings = settings, .setting_count = sizeof settings / sizeof settings[0], .direct = !options->json};
+  const tool_child_options how = {.settings = settings,
+                                  .setting_count = sizeof settings / sizeof settings[0],
+                                  .passed_on = !options->json};
   tool_child child;
   tsr_error error;
   if (tool_child_start(line->arguments, &how, &child, &error) != TSR_OK)

@@ -1,4 +1,5 @@
 /* main.c: the program tessera: finds the subcommand and hands over. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static int run_line(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   tool_standard_files_open();
+  signal(SIGXFSZ, SIG_IGN); /* a file that grows above the limit is a write that fails */
   tool_launch_guard();
   return tool_stdout_finish(run_line(argc, argv));
 }

@@ -128,7 +128,7 @@ static tsr_status merge_findings(tsr_session *session, tsr_finding *finding, tsr
   if (!own || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for findings");
   TSR_TRY(tsr_session_agree(session, status, error));
   for (size_t i = 0; i < locals; i++) own[i] = *finding;
-  TSR_TRY(tsr_group_gather(session->group, own, sizeof *own, all, error));
+  TSR_TRY(tsr_session_agree(session, tsr_group_gather(session->group, own, sizeof *own, all, error), error));
   for (size_t i = 0; i < members; i++) tsr_finding_merge(finding, &all[i]);
 done:
   free(own);

@@ -25,7 +25,7 @@ double tsr_check_bound(tsr_dtype dtype, double magnitude, double products, doubl
 
 /* Runs one step, and checks each of its parts on its inputs as stored: products by a random +-1 vector on
  * every block of 256 columns, elementwise operators whole (large ones on sampled rows), reductions whole,
- * collectives and copies by signed sums; and replicated leaves are the same everywhere. */
+ * collectives and copies by signed sums; and replicated inputs are the same everywhere. */
 tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *finding, tsr_error *error);
 
 /* A random sign by index. */

@@ -109,7 +109,7 @@ static tsr_status gather_sums(tsr_session *session, const class_sums *own, class
   tsr_status status =
       all ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to check a collective");
   TSR_TRY(tsr_session_agree(session, status, error));
-  TSR_TRY(tsr_group_gather(session->group, own, sizeof *own, all, error));
+  TSR_TRY(tsr_session_agree(session, tsr_group_gather(session->group, own, sizeof *own, all, error), error));
   memset(total, 0, sizeof *total);
   for (size_t i = 0; i < members; i++)
     for (int j = 0; j < CLASSES; j++) {
@@ -217,7 +217,8 @@ static tsr_status after_copy(lockstep *l, const tsr_step *step, tsr_error *error
   return TSR_OK;
 }
 
-/* What is replicated must be the same everywhere: every member's sums are the mean of all. */
+/* What is loaded or bound, and replicated, must be the same everywhere: every member's sums are the mean of
+ * all. What is trained may differ by roundings, because every member updates its own copy. */
 static tsr_status check_replica(lockstep *l, tsr_value value, tsr_error *error) {
   class_sums total;
   char buffer[80];
@@ -237,7 +238,8 @@ static tsr_status check_replica(lockstep *l, tsr_value value, tsr_error *error) 
 static tsr_status check_replicas(lockstep *l, tsr_error *error) {
   const tsr_plan *plan = l->session->plan;
   for (size_t id = 1; id < plan->graph->value_count; id++) {
-    bool leaf = plan->graph->values[id].producer < 0 && plan->graph->values[id].shape.axes <= 2;
+    const tsr_graph_value *at = &plan->graph->values[id];
+    bool leaf = at->producer < 0 && !at->assigned.id && at->shape.axes <= 2;
     if (leaf && plan->decision.active_count > 1 && plan->decision.choices[id].produced == TSR_PLACE_REPLICATE)
       TSR_RETURN_IF_FAILED(check_replica(l, (tsr_value){(uint32_t)id}, error));
   }

@@ -28,7 +28,8 @@ static tsr_status slowest_times(tsr_session *session, double *seconds, tsr_error
     memcpy(own + i * steps, session->sample_seconds, session->sample_count * sizeof *own);
     own[i * steps + steps - 1] = session->last_seconds;
   }
-  TSR_TRY(tsr_group_gather(session->group, own, steps * sizeof *own, all, error));
+  TSR_TRY(tsr_session_agree(session, tsr_group_gather(session->group, own, steps * sizeof *own, all, error),
+                            error));
   for (size_t i = 0; i < members; i++)
     for (size_t j = 0; j < steps; j++)
       if (all[i * steps + j] > seconds[j]) seconds[j] = all[i * steps + j];
@@ -51,7 +52,7 @@ tsr_status tsr_session_report(tsr_session *session, tsr_report *out, tsr_member_
   if (!seconds || !own || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a report");
   TSR_TRY(tsr_session_agree(session, status, error));
   for (int i = 0; i < session->local_count; i++) own[i] = session->locals[i].report;
-  TSR_TRY(tsr_group_gather(session->group, own, sizeof *own, all, error));
+  TSR_TRY(tsr_session_agree(session, tsr_group_gather(session->group, own, sizeof *own, all, error), error));
   if (members) memcpy(members, all, (size_t)tsr_group_member_count(session->group) * sizeof *all);
   if (!steps) goto done;
   TSR_TRY(slowest_times(session, seconds, error));

@@ -25,8 +25,8 @@ static bool exists_once(const tsr_plan *plan, tsr_value value) {
   return choice->present == tsr_place_bit(choice->produced);
 }
 
-/* The parameter in whose form a value is stored: itself, the one whose gradient it is, or the one it is assigned
- * to; id 0 = none. */
+/* The parameter in whose form a value is stored: itself, the one whose gradient it is, or the one it is
+ * assigned to; id 0 = none. */
 static tsr_value root_of(const tsr_graph *graph, tsr_value value) {
   const tsr_graph_value *at = tsr_graph_at(graph, value);
   if (at->kind == TSR_PARAMETER) return value;
@@ -66,7 +66,8 @@ bool tsr_plan_is_panels(const tsr_plan *plan, tsr_value value) {
   tsr_value root = root_of(plan->graph, value);
   int products = 0, ignored = 0;
   if (!root.id || !uses_allow_panels(plan, root, &products) || !products) return false;
-  return root.id == value.id || (same_shape(plan->graph, root, value) && uses_allow_panels(plan, value, &ignored));
+  return root.id == value.id ||
+         (same_shape(plan->graph, root, value) && uses_allow_panels(plan, value, &ignored));
 }
 
 bool tsr_plan_updates_in_place(const tsr_plan *plan, tsr_value target) {
@@ -79,20 +80,23 @@ bool tsr_plan_updates_in_place(const tsr_plan *plan, tsr_value target) {
   if (!is_elementwise(node->op) || plan->decision.choices[value.id].produced != place) return false;
   if (tsr_plan_is_panels(plan, value) != tsr_plan_is_panels(plan, target)) return false;
   for (size_t id = 1; id < graph->value_count; id++)
-    if (id != target.id && (graph->values[id].assigned.id == value.id || graph->values[id].assigned.id == target.id))
+    if (id != target.id &&
+        (graph->values[id].assigned.id == value.id || graph->values[id].assigned.id == target.id))
       return false;
   tsr_rule rules[TSR_RULES_MAX];
   const tsr_rule *rule = rule_of(plan, producer, rules);
   bool reads_target = false;
   for (int j = 0; j < node->input_count; j++)
-    reads_target |= node->inputs[j].id == target.id && rule->in[j] == place && same_shape(graph, target, value);
+    reads_target |=
+        node->inputs[j].id == target.id && rule->in[j] == place && same_shape(graph, target, value);
   for (size_t i = (size_t)producer + 1; i < graph->node_count; i++)
     for (int j = 0; plan->decision.rules[i] >= 0 && j < graph->nodes[i].input_count; j++)
       if (graph->nodes[i].inputs[j].id == target.id) return false;
   return reads_target;
 }
 
-/* --- buffers ------------------------------------------------------------------------------------------------ */
+/* --- buffers
+ * ------------------------------------------------------------------------------------------------ */
 
 static tsr_memory_line line_of(const tsr_graph_value *value) {
   if (value->kind == TSR_PARAMETER) return TSR_MEMORY_WEIGHTS;
@@ -153,11 +157,17 @@ static int64_t buffer_bytes(const tsr_plan *plan, const tsr_plan_buffer *buffer,
   tsr_shape shape = tsr_plan_local_shape(plan, buffer->value, buffer->place, r);
   int64_t rows, cols;
   tsr_shape_matrix(&shape, &rows, &cols);
-  return tsr_matrix_bytes(tsr_plan_buffer_panel(plan, buffer, r), tsr_graph_at(plan->graph, buffer->value)->dtype, rows,
-                          cols);
+  int64_t bytes = tsr_matrix_bytes(tsr_plan_buffer_panel(plan, buffer, r),
+                                   tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols);
+  return bytes < 0 ? INT64_MAX : bytes; /* more than any device has */
 }
 
-/* --- storages ----------------------------------------------------------------------------------------------- */
+static void add_bytes(uint64_t *sum, uint64_t bytes) {
+  *sum = bytes > UINT64_MAX - *sum ? UINT64_MAX : *sum + bytes;
+}
+
+/* --- storages
+ * ----------------------------------------------------------------------------------------------- */
 
 static tsr_status add_storage(tsr_plan *plan, tsr_memory_line line, int *index, tsr_error *error) {
   size_t capacity = (size_t)plan->storage_capacity;
@@ -189,7 +199,9 @@ static int takes_over(const tsr_plan *plan, const tsr_plan_buffer *buffer) {
   const tsr_step *step = &plan->steps[buffer->first_step];
   bool is_view;
   if (step->kind == TSR_STEP_CONVERT) { /* an all-reduce works in place */
-    int from = step->collective == TSR_ALL_REDUCE ? tsr_plan_find_buffer(plan, step->value, step->from, &is_view) : -1;
+    int from = step->collective == TSR_ALL_REDUCE
+                   ? tsr_plan_find_buffer(plan, step->value, step->from, &is_view)
+                   : -1;
     return from >= 0 && plan->buffers[from].last_step == buffer->first_step ? from : -1;
   }
   const tsr_node *node = &graph->nodes[step->node];
@@ -203,7 +215,8 @@ static int takes_over(const tsr_plan *plan, const tsr_plan_buffer *buffer) {
     if (source->place != buffer->place || source->panels != buffer->panels) continue;
     bool target = tsr_graph_at(graph, source->value)->assigned.id == buffer->value.id &&
                   tsr_plan_updates_in_place(plan, source->value);
-    bool dying = source->last_step == buffer->first_step && tsr_graph_at(graph, source->value)->producer >= 0 &&
+    bool dying = source->last_step == buffer->first_step &&
+                 tsr_graph_at(graph, source->value)->producer >= 0 &&
                  line_of(tsr_graph_at(graph, source->value)) == line_of(value);
     if (target || dying) return from;
   }
@@ -220,7 +233,7 @@ static int free_storage(const tsr_plan *plan, const tsr_plan_buffer *buffer, tsr
     int64_t growth = 0;
     for (int r = 0; r < plan->decision.active_count; r++) {
       int64_t more = buffer_bytes(plan, buffer, r) - storage->bytes[r];
-      growth += more > 0 ? more : 0;
+      if (more > 0) growth = more > INT64_MAX - growth ? INT64_MAX : growth + more;
     }
     if (growth >= best_growth) continue;
     best = i;
@@ -299,13 +312,14 @@ static void count_host_bytes(tsr_plan *plan) {
 
 tsr_status tsr_plan_allocate(tsr_plan *plan, tsr_error *error) {
   TSR_RETURN_IF_FAILED(make_buffers(plan, error));
-  for (int i = 0; i < plan->buffer_count; i++) TSR_RETURN_IF_FAILED(place_buffer(plan, &plan->buffers[i], error));
+  for (int i = 0; i < plan->buffer_count; i++)
+    TSR_RETURN_IF_FAILED(place_buffer(plan, &plan->buffers[i], error));
   TSR_RETURN_IF_FAILED(add_workspace(plan, error));
   for (int i = 0; i < plan->storage_count; i++)
     for (int r = 0; r < plan->decision.active_count; r++) {
       tsr_plan_member *member = &plan->members[plan->decision.active[r]];
-      member->lines[plan->storages[i].line] += (uint64_t)plan->storages[i].bytes[r];
-      member->bytes += (uint64_t)plan->storages[i].bytes[r];
+      add_bytes(&member->lines[plan->storages[i].line], (uint64_t)plan->storages[i].bytes[r]);
+      add_bytes(&member->bytes, (uint64_t)plan->storages[i].bytes[r]);
     }
   count_host_bytes(plan);
   return TSR_OK;

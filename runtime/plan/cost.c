@@ -24,8 +24,8 @@ static double interpolate(double x, double x0, double y0, double x1, double y1, 
   return y0 + (x - x0) * slope;
 }
 
-double tsr_cost_gemm(const tsr_cluster_member *member, tsr_dtype dtype, tsr_gemm_form form, int64_t m, int64_t n,
-                     int64_t k) {
+double tsr_cost_gemm(const tsr_cluster_member *member, tsr_dtype dtype, tsr_gemm_form form, int64_t m,
+                     int64_t n, int64_t k) {
   const tsr_gemm_curve *curve = &member->curves[dtype][form];
   if (!m || !n || !k || !curve->count) return 0;
   double log_m[TSR_GEMM_POINTS_MAX], log_side[TSR_GEMM_POINTS_MAX];
@@ -73,21 +73,24 @@ double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, c
   return tsr_cost_gemm(member, tsr_graph_at(graph, node->output)->dtype, tsr_gemm_form_of(node), m, n, k);
 }
 
-/* Bytes per second between a device with memory of its own and its host: PCIe 3 x16, as nothing was measured. */
+/* Bytes per second between a device with memory of its own and its host: PCIe 3 x16, as nothing was measured.
+ */
 static const double HOST_LINK_BANDWIDTH = 12e9;
 
-/* Seconds of the slowest member's copies from its device and to it, each with a launch. */
+/* Seconds of the slowest member's copies from its device and to it, each with a launch; shares as if they
+ * were even, so that this does not bear on them. */
 static double staging(const tsr_cluster *cluster, const tsr_collective_options *options) {
-  double slowest = 0, whole = 0, element = (double)tsr_dtype_bytes(options->dtype);
+  double slowest = 0, whole = 0;
   for (int i = 0; i < options->member_count; i++) whole += (double)options->counts[i];
-  if (options->kind == TSR_ALL_REDUCE) whole = (double)options->counts[0];
+  bool reduces = options->kind == TSR_ALL_REDUCE; /* all counts are the whole */
+  double moved = reduces ? 2 * (double)options->counts[0] : whole * (1 + 1.0 / options->member_count);
+  moved *= (double)tsr_dtype_bytes(options->dtype);
   for (int i = 0; i < options->member_count; i++) {
     const tsr_cluster_member *member = &cluster->members[options->members ? options->members[i] : i];
-    double moved = whole + (options->kind == TSR_ALL_REDUCE ? whole : (double)options->counts[i]);
     double bandwidth = member->memory_bandwidth;
     if (!member->unified_memory && member->kind != TSR_DEVICE_CPU && bandwidth > HOST_LINK_BANDWIDTH)
       bandwidth = HOST_LINK_BANDWIDTH;
-    double seconds = 2 * member->launch_seconds + moved * element / bandwidth;
+    double seconds = 2 * member->launch_seconds + moved / bandwidth;
     if (seconds > slowest) slowest = seconds;
   }
   return slowest;

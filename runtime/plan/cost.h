@@ -9,8 +9,8 @@
 /* c[m,n] = op(a)[m,k] op(b)[k,n] in f32 or f64 on a member: bilinear in (log m, log sqrt(n k)) between the
  * logarithms of the measured times; beyond the grid it grows as the flops do, below it falls as the first
  * interval does, never below a launch. 0 if an extent is 0. */
-double tsr_cost_gemm(const tsr_cluster_member *member, tsr_dtype dtype, tsr_gemm_form form, int64_t m, int64_t n,
-                     int64_t k);
+double tsr_cost_gemm(const tsr_cluster_member *member, tsr_dtype dtype, tsr_gemm_form form, int64_t m,
+                     int64_t n, int64_t k);
 
 /* A kernel that moves so many bytes. */
 double tsr_cost_elementwise(const tsr_cluster_member *member, double bytes);
@@ -19,8 +19,8 @@ double tsr_cost_elementwise(const tsr_cluster_member *member, double bytes);
 double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, const tsr_node *node,
                      const tsr_shape *inputs, const tsr_shape *output, double *bytes);
 
-/* A collective from the moment when all have arrived: from the devices to their hosts, alpha + beta x bytes by the
- * member that sends most, and back to the devices. */
+/* A collective from the moment when all have arrived: from the devices to their hosts, alpha + beta x bytes
+ * by the member that sends most, and back to the devices. */
 double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_options *options);
 
 /* Whole nanoseconds, in which costs are compared; what takes longer than any plan may is all the same. */

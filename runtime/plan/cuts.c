@@ -17,8 +17,8 @@ bool tsr_members_alike(const tsr_cluster_member *a, const tsr_cluster_member *b)
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
     for (int form = 0; form < TSR_GEMM_FORMS; form++)
       if (!same_curve(&a->curves[dtype][form], &b->curves[dtype][form])) return false;
-  return tsr_gemm_facts_equal(a->gemm, b->gemm, TSR_CLUSTER_DTYPES) && a->memory_bandwidth == b->memory_bandwidth &&
-         a->launch_seconds == b->launch_seconds;
+  return tsr_gemm_facts_equal(a->gemm, b->gemm, TSR_CLUSTER_DTYPES) &&
+         a->memory_bandwidth == b->memory_bandwidth && a->launch_seconds == b->launch_seconds;
 }
 
 double tsr_cuts_alone_seconds(const tsr_plan *plan, int member) {
@@ -52,7 +52,8 @@ static int64_t grain_of(const tsr_plan *plan, size_t dim) {
   int64_t tile = 1;
   for (int r = 0; r < plan->decision.active_count; r++)
     for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
-      if (active_member(plan, r)->gemm[dtype].tile_n > tile) tile = active_member(plan, r)->gemm[dtype].tile_n;
+      if (active_member(plan, r)->gemm[dtype].tile_n > tile)
+        tile = active_member(plan, r)->gemm[dtype].tile_n;
   while (tile > 1 && plan->dim_extents[dim] < 4 * tile * plan->decision.active_count) tile /= 2;
   /* Of a very long dimension, larger grains: no more than a thousand per member. */
   while (plan->dim_extents[dim] / tile > 1024 * (int64_t)plan->decision.active_count) tile *= 2;
@@ -88,7 +89,8 @@ void tsr_cuts_even(tsr_plan *plan) {
   int n = plan->decision.active_count;
   for (size_t dim = 0; dim < plan->dim_count; dim++) {
     if (pinned_offsets(plan, dim)) continue;
-    int64_t grain = grain_of(plan, dim), grains = grains_of(plan, dim, grain), *offsets = offsets_of(plan, dim);
+    int64_t grain = grain_of(plan, dim), grains = grains_of(plan, dim, grain),
+            *offsets = offsets_of(plan, dim);
     for (int r = 0; r < n; r++) {
       int64_t end = (grains / n * (r + 1) + (r + 1 < grains % n ? r + 1 : grains % n)) * grain;
       offsets[r + 1] = end < plan->dim_extents[dim] ? end : plan->dim_extents[dim];
@@ -114,7 +116,8 @@ static int larger_first(const void *left, const void *right) {
 }
 
 /* Largest remainders; ties go to lower members. */
-static tsr_status share_by_weight(int count, const double *weights, int64_t grains, int64_t *shares, tsr_error *error) {
+static tsr_status share_by_weight(int count, const double *weights, int64_t grains, int64_t *shares,
+                                  tsr_error *error) {
   double sum = 0;
   int64_t left = grains;
   remainder *remainders = tsr_calloc((size_t)count, sizeof *remainders);
@@ -160,7 +163,8 @@ done:
 }
 
 /* Shape of what a member holds if its share of `dim` were `length`. */
-static tsr_shape shape_at(const tsr_plan *plan, tsr_value value, tsr_place place, int r, size_t dim, int64_t length) {
+static tsr_shape shape_at(const tsr_plan *plan, tsr_value value, tsr_place place, int r, size_t dim,
+                          int64_t length) {
   tsr_shape shape = tsr_plan_local_shape(plan, value, place, r);
   if (place >= 0 && plan->dims[value.id * TSR_AXES_MAX + (size_t)place] == dim) shape.extent[place] = length;
   return shape;
@@ -177,8 +181,8 @@ static bool node_splits(const tsr_plan *plan, const tsr_node *node, const tsr_ru
   return splits(plan, node->output, rule->out, dim);
 }
 
-static double node_seconds(const tsr_plan *plan, const tsr_node *node, const tsr_rule *rule, int r, size_t dim,
-                           int64_t length) {
+static double node_seconds(const tsr_plan *plan, const tsr_node *node, const tsr_rule *rule, int r,
+                           size_t dim, int64_t length) {
   tsr_shape inputs[TSR_NODE_INPUTS_MAX];
   for (int j = 0; j < node->input_count; j++)
     inputs[j] = shape_at(plan, node->inputs[j], rule->in[j], r, dim, length);
@@ -196,7 +200,8 @@ typedef struct split_work {
 
 static double work_seconds(const split_work *work, int r, int64_t length) {
   const tsr_plan *plan = work->plan;
-  if (work->node >= 0) return node_seconds(plan, &plan->graph->nodes[work->node], work->rule, r, work->dim, length);
+  if (work->node >= 0)
+    return node_seconds(plan, &plan->graph->nodes[work->node], work->rule, r, work->dim, length);
   double seconds = 0;
   for (size_t i = 0; i < plan->graph->node_count; i++) {
     if (plan->decision.rules[i] < 0) continue;
@@ -204,14 +209,16 @@ static double work_seconds(const split_work *work, int r, int64_t length) {
     tsr_rule rules[TSR_RULES_MAX];
     tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
     const tsr_rule *rule = &rules[plan->decision.rules[i]];
-    if (node_splits(plan, node, rule, work->dim)) seconds += node_seconds(plan, node, rule, r, work->dim, length);
+    if (node_splits(plan, node, rule, work->dim))
+      seconds += node_seconds(plan, node, rule, r, work->dim, length);
   }
   return seconds;
 }
 
 /* row[x] = nanoseconds of x grains, x = 0 .. grains, made non-decreasing. */
 static void fill_row(const split_work *work, int r, int64_t grain, int64_t grains, int64_t *row) {
-  int64_t step = grains > SAMPLES ? (grains + SAMPLES - 1) / SAMPLES : 1, extent = work->plan->dim_extents[work->dim];
+  int64_t step = grains > SAMPLES ? (grains + SAMPLES - 1) / SAMPLES : 1,
+          extent = work->plan->dim_extents[work->dim];
   for (int64_t x = 0, last = 0;; last = x, x = x + step < grains ? x + step : grains) {
     int64_t length = x * grain < extent ? x * grain : extent;
     row[x] = tsr_cost_nanoseconds(work_seconds(work, r, length));
@@ -265,7 +272,8 @@ static gathers gathers_along(const tsr_plan *plan, size_t dim, int64_t grain) {
   for (size_t id = 1; id < plan->graph->value_count; id++) {
     const tsr_choice *choice = &plan->decision.choices[id];
     tsr_value value = {(uint32_t)id};
-    if (!splits(plan, value, choice->produced, dim) || !tsr_place_in(choice->present, TSR_PLACE_REPLICATE)) continue;
+    if (!splits(plan, value, choice->produced, dim) || !tsr_place_in(choice->present, TSR_PLACE_REPLICATE))
+      continue;
     const tsr_graph_value *at = tsr_graph_at(plan->graph, value);
     double bytes = (double)tsr_shape_count(&at->shape) * (double)tsr_dtype_bytes(at->dtype);
     sum.latency += peers * plan->cluster->link_latency;
@@ -281,7 +289,8 @@ static int64_t gather_nanoseconds(void *user, int64_t largest) {
 }
 
 /* Rows of all members; members that are alike share one. */
-static void fill_rows(const split_work *work, int64_t grain, int64_t grains, int64_t *rows, const int64_t **pointers) {
+static void fill_rows(const split_work *work, int64_t grain, int64_t grains, int64_t *rows,
+                      const int64_t **pointers) {
   const tsr_plan *plan = work->plan;
   for (int r = 0; r < plan->decision.active_count; r++) {
     int same = 0;
@@ -293,7 +302,8 @@ static void fill_rows(const split_work *work, int64_t grain, int64_t grains, int
 }
 
 /* Memory is the only thing that counts when it does not suffice: shares in proportion to capacity. */
-static tsr_status share_by_capacity(int n, const int64_t *capacity, int64_t grains, int64_t *shares, tsr_error *error) {
+static tsr_status share_by_capacity(int n, const int64_t *capacity, int64_t grains, int64_t *shares,
+                                    tsr_error *error) {
   double *weights = tsr_calloc((size_t)n, sizeof *weights);
   if (!weights) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", n);
   for (int r = 0; r < n; r++) weights[r] = capacity[r] > 0 ? (double)capacity[r] : 1e-6;
@@ -302,20 +312,22 @@ static tsr_status share_by_capacity(int n, const int64_t *capacity, int64_t grai
   return status;
 }
 
-static tsr_status improve_dimension(tsr_plan *plan, size_t dim, const uint64_t *short_bytes, bool *changed, bool *fits,
-                                    tsr_error *error) {
+static tsr_status improve_dimension(tsr_plan *plan, size_t dim, const uint64_t *short_bytes, bool *changed,
+                                    bool *fits, tsr_error *error) {
   tsr_status status = TSR_OK;
   int n = plan->decision.active_count;
   int64_t grain = grain_of(plan, dim), grains = grains_of(plan, dim, grain), time;
   int64_t *rows = tsr_calloc((size_t)n * (size_t)(grains + 1), sizeof *rows);
   const int64_t **pointers = tsr_calloc((size_t)n, sizeof *pointers);
-  int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity), *shares = tsr_calloc((size_t)n, sizeof *shares);
+  int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity),
+          *shares = tsr_calloc((size_t)n, sizeof *shares);
   int64_t *before = tsr_calloc((size_t)n + 1, sizeof *before);
   if (!rows || !pointers || !capacity || !shares || !before)
     TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for shares of %lld grains", (long long)grains);
   split_work work = {.plan = plan, .dim = dim, .node = -1};
   fill_rows(&work, grain, grains, rows, pointers);
-  for (int r = 0; r < n; r++) capacity[r] = capacity_of(plan, dim, r, grain, short_bytes ? short_bytes[r] : 0);
+  for (int r = 0; r < n; r++)
+    capacity[r] = capacity_of(plan, dim, r, grain, short_bytes ? short_bytes[r] : 0);
   gathers sum = gathers_along(plan, dim, grain);
   tsr_shares_problem problem = {.member_count = n,
                                 .grains = grains,
@@ -382,7 +394,8 @@ static tsr_status unequal_bound(const split_work *work, int64_t *nanoseconds, ts
   int64_t grain = grain_of(plan, work->dim), grains = grains_of(plan, work->dim, grain);
   int64_t *rows = tsr_calloc((size_t)n * (size_t)(grains + 1), sizeof *rows);
   const int64_t **pointers = tsr_calloc((size_t)n, sizeof *pointers);
-  int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity), *shares = tsr_calloc((size_t)n, sizeof *shares);
+  int64_t *capacity = tsr_calloc((size_t)n, sizeof *capacity),
+          *shares = tsr_calloc((size_t)n, sizeof *shares);
   if (!rows || !pointers || !capacity || !shares)
     TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for shares of %lld grains", (long long)grains);
   fill_rows(work, grain, grains, rows, pointers);
@@ -398,8 +411,8 @@ done:
   return status;
 }
 
-tsr_status tsr_cuts_node_bound(const tsr_plan *plan, int node_index, const tsr_rule *rule, int64_t *nanoseconds,
-                               tsr_error *error) {
+tsr_status tsr_cuts_node_bound(const tsr_plan *plan, int node_index, const tsr_rule *rule,
+                               int64_t *nanoseconds, tsr_error *error) {
   const tsr_node *node = &plan->graph->nodes[node_index];
   split_work work = {.plan = plan, .node = node_index, .rule = rule};
   while (work.dim < plan->dim_count && !node_splits(plan, node, rule, work.dim)) work.dim++;

@@ -7,15 +7,15 @@
 /* Shares follow the members' speed on the whole graph, in whole grains; pins with offsets are kept. */
 tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error);
 
-/* Improves the cuts of every dimension that the present choices split: the least time of the steps that are split
- * along it, under the memory that each member has (less short_bytes[active index], may be NULL), judged by the
- * lowered plan. *changed = something moved; *fits = false if some dimension's capacity does not suffice (the cuts
- * then follow capacity). */
+/* Improves the cuts of every dimension that the present choices split: the least time of the steps that are
+ * split along it, under the memory that each member has (less short_bytes[active index], may be NULL), judged
+ * by the lowered plan. *changed = something moved; *fits = false if some dimension's capacity does not
+ * suffice (the cuts then follow capacity). */
 tsr_status tsr_cuts_improve(tsr_plan *plan, const uint64_t *short_bytes, bool *changed, bool *fits,
                             tsr_error *error);
 
-/* Nanoseconds of a node by a rule at its own best shares (in whole grains; pinned ones as they are), every member's
- * memory unlimited: a lower bound. */
+/* Nanoseconds of a node by a rule at its own best shares (in whole grains; pinned ones as they are), every
+ * member's memory unlimited: a lower bound. */
 tsr_status tsr_cuts_node_bound(const tsr_plan *plan, int node, const tsr_rule *rule, int64_t *nanoseconds,
                                tsr_error *error);
 

@@ -1,8 +1,9 @@
 /* The decision: which members take part, where dimensions are cut, in which layouts values exist.
  *
- * For each candidate set of active members: cuts by speed, then in turn the cheapest layouts for these cuts and the
- * best cuts for these layouts, until nothing moves. What does not fit its memory gets its cuts from what is there,
- * and, if that does not suffice, memory gets a price until a plan fits. The best candidate by predicted time wins. */
+ * For each candidate set of active members: cuts by speed, then in turn the cheapest layouts for these cuts
+ * and the best cuts for these layouts, until nothing moves. What does not fit its memory gets its cuts from
+ * what is there, and, if that does not suffice, memory gets a price until a plan fits. The best candidate by
+ * predicted time wins. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +40,8 @@ static tsr_status allocate(tsr_plan *plan, tsr_error *error) {
 static tsr_status mark_live(tsr_plan *plan, tsr_error *error) {
   const tsr_graph *graph = plan->graph;
   bool *wanted = tsr_calloc(graph->value_count, sizeof *wanted);
-  if (!wanted) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu values", graph->value_count);
+  if (!wanted)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu values", graph->value_count);
   for (size_t id = 1; id < graph->value_count; id++) {
     if (graph->values[id].output) wanted[id] = true;
     if (graph->values[id].assigned.id) wanted[graph->values[id].assigned.id] = true;
@@ -55,15 +57,15 @@ static tsr_status mark_live(tsr_plan *plan, tsr_error *error) {
 
 /* How a candidate did. */
 typedef struct outcome {
-  bool allowed;      /* some assignment of layouts exists */
+  bool allowed; /* some assignment of layouts exists */
   bool fits;
-  bool exact;        /* the layout search was */
+  bool exact; /* the layout search was */
   double seconds;
-  int64_t searched;  /* the layout search's own cost */
+  int64_t searched; /* the layout search's own cost */
 } outcome;
 
-/* A buffer of which some active member (*r) cannot allocate a single row or panel, of *needed bytes; NULL with *needed
- * above 0: the workspace; with 0: none. */
+/* A buffer of which some active member (*r) cannot allocate a single row or panel, of *needed bytes; NULL
+ * with *needed above 0: the workspace; with 0: none. */
 static const tsr_plan_buffer *find_uncuttable(const tsr_plan *plan, int *r, int64_t *needed) {
   int workspace = tsr_plan_workspace(plan);
   for (*r = 0; *r < plan->decision.active_count; ++*r) {
@@ -74,11 +76,13 @@ static const tsr_plan_buffer *find_uncuttable(const tsr_plan *plan, int *r, int6
       int pieces;
       tsr_shape_matrix(&shape, &rows, &cols);
       if (!tsr_plan_pieces(plan, *r, tsr_plan_buffer_panel(plan, buffer, *r),
-                           tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols, &units, needed, &pieces))
+                           tsr_graph_at(plan->graph, buffer->value)->dtype, rows, cols, &units, needed,
+                           &pieces))
         return buffer;
     }
     *needed = workspace < 0 ? 0 : plan->storages[workspace].bytes[*r];
-    if ((uint64_t)*needed > plan->cluster->members[plan->decision.active[*r]].max_allocation_bytes) return NULL;
+    if ((uint64_t)*needed > plan->cluster->members[plan->decision.active[*r]].max_allocation_bytes)
+      return NULL;
   }
   *needed = 0;
   return NULL;
@@ -99,11 +103,17 @@ static bool fits_memory(const tsr_plan *plan, uint64_t *short_bytes) {
   return fits && !uncuttable;
 }
 
-/* Cuts that follow memory where the first ones did not fit: what was missing is taken off, again and again. */
+bool tsr_plan_fits(const tsr_plan *plan) {
+  return fits_memory(plan, NULL);
+}
+
+/* Cuts that follow memory where the first ones did not fit: what was missing is taken off, again and again.
+ */
 static tsr_status squeeze(tsr_plan *plan, bool *fits, tsr_error *error) {
   tsr_status status = TSR_OK;
   uint64_t *short_bytes = tsr_calloc((size_t)plan->decision.active_count, sizeof *short_bytes);
-  if (!short_bytes) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", plan->decision.active_count);
+  if (!short_bytes)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d shares", plan->decision.active_count);
   *fits = fits_memory(plan, NULL);
   for (int i = 0; i < SQUEEZES_MAX && !*fits; i++) {
     bool changed, enough;
@@ -119,12 +129,14 @@ done:
 /* Pinned offsets are for a certain number of members. */
 static bool pins_fit(const tsr_plan *plan) {
   for (size_t id = 1; id < plan->graph->value_count; id++)
-    if (plan->graph->values[id].pin_offsets && plan->graph->values[id].pin_parts != plan->decision.active_count)
+    if (plan->graph->values[id].pin_offsets &&
+        plan->graph->values[id].pin_parts != plan->decision.active_count)
       return false;
   return true;
 }
 
-static tsr_status try_active(tsr_plan *plan, const tsr_search_options *options, outcome *out, tsr_error *error) {
+static tsr_status try_active(tsr_plan *plan, const tsr_search_options *options, outcome *out,
+                             tsr_error *error) {
   *out = (outcome){.exact = true};
   if (!pins_fit(plan)) return TSR_OK;
   TSR_RETURN_IF_FAILED(tsr_cuts_begin(plan, error));
@@ -191,10 +203,10 @@ static int next_size(int size) {
   return size <= SMALL_GROUP ? size - 1 : size / 2;
 }
 
-/* Tries every candidate set under one price; the best that fits (or, if none does, the last that is allowed with all
- * members) stays in `best`. */
-static tsr_status try_sizes(tsr_plan *plan, const int *order, const tsr_search_options *options, tsr_decision *best,
-                            outcome *result, tsr_error *error) {
+/* Tries every candidate set under one price; the best that fits (or, if none does, the last that is allowed
+ * with all members) stays in `best`. */
+static tsr_status try_sizes(tsr_plan *plan, const int *order, const tsr_search_options *options,
+                            tsr_decision *best, outcome *result, tsr_error *error) {
   bool all = plan->options.keep_all || has_offset_pins(plan->graph);
   *result = (outcome){0};
   for (int size = plan->cluster->member_count; size >= 1; size = next_size(size)) {
@@ -228,8 +240,8 @@ static int64_t sum_of_cheapest(const tsr_plan *plan, const int64_t *costs) {
   return sum;
 }
 
-/* A lower bound of what any plan with these active members costs step by step: the layout search, each node at its
- * own best shares, each collective at even ones. */
+/* A lower bound of what any plan with these active members costs step by step: the layout search, each node
+ * at its own best shares, each collective at even ones. */
 static tsr_status lower_bound(tsr_plan *plan, int64_t *bound, tsr_error *error) {
   tsr_status status = TSR_OK;
   const tsr_graph *graph = plan->graph;
@@ -288,8 +300,12 @@ static tsr_status judge(tsr_plan *plan, const outcome *result, double price, tsr
 static tsr_status fits_on(const tsr_plan *plan, int model, int devices, bool *fits, uint64_t *most,
                           tsr_error *error) {
   tsr_status status = TSR_OK;
-  tsr_plan trial = {.context = plan->context, .graph = plan->graph, .options = plan->options, .dims = plan->dims,
-                    .dim_extents = plan->dim_extents, .dim_count = plan->dim_count};
+  tsr_plan trial = {.context = plan->context,
+                    .graph = plan->graph,
+                    .options = plan->options,
+                    .dims = plan->dims,
+                    .dim_extents = plan->dim_extents,
+                    .dim_count = plan->dim_count};
   outcome result;
   tsr_search_options options = {.price = prices[PRICES - 1]};
   *fits = false;
@@ -313,7 +329,8 @@ done:
   return status;
 }
 
-/* The least number of devices like the largest one that would do; 0 = none will, -1 = more than DEVICES_MAX. */
+/* The least number of devices like the largest one that would do; 0 = none will, -1 = more than DEVICES_MAX.
+ */
 static tsr_status devices_needed(const tsr_plan *plan, int *model, int *devices, tsr_error *error) {
   *model = *devices = 0;
   for (int i = 1; i < plan->cluster->member_count; i++)
@@ -353,8 +370,9 @@ static void describe_lines(const tsr_plan *plan, char *buffer, size_t bytes) {
     char text[16];
     for (int i = 0; i < plan->cluster->member_count; i++) sum += plan->members[i].lines[line];
     if (!sum || used >= bytes) continue;
-    used += (size_t)snprintf(buffer + used, bytes - used, "%s%s %s", used ? ", " : "",
-                             tsr_memory_line_name((tsr_memory_line)line), tsr_format_bytes(text, (double)sum));
+    used +=
+        (size_t)snprintf(buffer + used, bytes - used, "%s%s %s", used ? ", " : "",
+                         tsr_memory_line_name((tsr_memory_line)line), tsr_format_bytes(text, (double)sum));
   }
 }
 
@@ -381,7 +399,10 @@ static void describe_obstacle(const tsr_plan *plan, char *buffer, size_t bytes) 
   const tsr_graph_value *value = buffer_found ? tsr_graph_at(plan->graph, buffer_found->value) : NULL;
   snprintf(buffer, bytes, "; rank %d allocates at most %llu bytes at once, %s%.40s takes %lld", member,
            (unsigned long long)plan->cluster->members[member].max_allocation_bytes,
-           value ? "a row or panel of " : "workspace", !value ? "" : value->name ? value->name : "a result",
+           value ? "a row or panel of " : "workspace",
+           !value        ? ""
+           : value->name ? value->name
+                         : "a result",
            (long long)needed);
 }
 
@@ -395,7 +416,8 @@ static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
     there += plan->members[i].memory_bytes;
   }
   TSR_RETURN_IF_FAILED(devices_needed(plan, &model, &devices, error));
-  char a[16], b[16], c[16], d[16], lines[200], obstacle[160], would[96] = "no number of such devices would do";
+  char a[16], b[16], c[16], d[16], lines[200], obstacle[160],
+      would[96] = "no number of such devices would do";
   describe_lines(plan, lines, sizeof lines);
   describe_obstacle(plan, obstacle, sizeof obstacle);
   if (devices < 0)
@@ -405,14 +427,15 @@ static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
              tsr_format_bytes(a, (double)plan->cluster->members[model].memory_bytes));
   else if (has_offset_pins(plan->graph))
     snprintf(would, sizeof would, "pinned offsets leave no choice");
-  snprintf(plan->reason, sizeof plan->reason, "%s needed (%s) on %d device%s, %s there (%s usable beside the reserve)%s; %s",
+  snprintf(plan->reason, sizeof plan->reason,
+           "%s needed (%s) on %d device%s, %s there (%s usable beside the reserve)%s; %s",
            tsr_format_bytes(b, (double)need), lines, n, n > 1 ? "s" : "", tsr_format_bytes(c, (double)there),
            tsr_format_bytes(d, (double)usable), obstacle, would);
   return TSR_OK;
 }
 
-/* The cheapest plan, and the least price of memory under which one fits. A refusal is quick: where not even the
- * highest price helps, the others are not tried. */
+/* The cheapest plan, and the least price of memory under which one fits. A refusal is quick: where not even
+ * the highest price helps, the others are not tried. */
 static tsr_status try_prices(tsr_plan *plan, const int *order, tsr_search_options options, tsr_decision *best,
                              outcome *result, double *price, tsr_error *error) {
   *price = options.price = 0;

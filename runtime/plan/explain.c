@@ -7,10 +7,15 @@
 #include "plan/plan_text.h"
 
 /* A plan for the same graph and options on this cluster (taken), under a condition. */
-static tsr_status plan_under(const tsr_plan *plan, tsr_cluster *cluster, tsr_search_options condition, bool *allowed,
-                             bool *fits, double *seconds, tsr_error *error) {
-  tsr_plan trial = {.context = plan->context, .graph = plan->graph, .cluster = cluster, .options = plan->options,
-                    .dims = plan->dims, .dim_extents = plan->dim_extents, .dim_count = plan->dim_count};
+static tsr_status plan_under(const tsr_plan *plan, tsr_cluster *cluster, tsr_search_options condition,
+                             bool *allowed, bool *fits, double *seconds, tsr_error *error) {
+  tsr_plan trial = {.context = plan->context,
+                    .graph = plan->graph,
+                    .cluster = cluster,
+                    .options = plan->options,
+                    .dims = plan->dims,
+                    .dim_extents = plan->dim_extents,
+                    .dim_count = plan->dim_count};
   tsr_status status = TSR_OK;
   *allowed = *fits = false;
   trial.members = tsr_calloc((size_t)cluster->member_count, sizeof *trial.members);
@@ -25,8 +30,8 @@ done:
   return status;
 }
 
-static tsr_status compare(const tsr_plan *plan, tsr_cluster *cluster, tsr_search_options condition, const char *what,
-                          const char *remark, tsr_text *text, tsr_error *error) {
+static tsr_status compare(const tsr_plan *plan, tsr_cluster *cluster, tsr_search_options condition,
+                          const char *what, const char *remark, tsr_text *text, tsr_error *error) {
   bool allowed, fits;
   double seconds;
   char time[16];
@@ -57,7 +62,8 @@ static tsr_status explain_parameter(const tsr_plan *plan, tsr_value value, tsr_t
     char what[80], remark[48] = "";
     tsr_cluster *cluster;
     if (place == chosen) continue;
-    snprintf(what, sizeof what, "%.40s as %s, not %s", at->name, tsr_place_name(place), tsr_place_name(chosen));
+    snprintf(what, sizeof what, "%.40s as %s, not %s", at->name, tsr_place_name(place),
+             tsr_place_name(chosen));
     if (place == TSR_PLACE_REPLICATE && plan->options.replicate != TSR_REPLICATE_AUTO)
       snprintf(remark, sizeof remark, "  (--replicate %s)", tsr_replicate_name(plan->options.replicate));
     TSR_RETURN_IF_FAILED(copy_cluster(plan, -1, &cluster, error));

@@ -129,7 +129,8 @@ typedef struct strides {
   size_t of_others[TSR_FACTOR_ARITY_MAX];
 } strides;
 
-static strides strides_of(const tsr_factors *factors, const factor *f, int variable, int count, const int *others) {
+static strides strides_of(const tsr_factors *factors, const factor *f, int variable, int count,
+                          const int *others) {
   strides s = {.cost = f->cost};
   size_t stride = 1;
   for (int i = f->arity - 1; i >= 0; i--) {
@@ -159,8 +160,8 @@ static int64_t add_costs(int64_t a, int64_t b) {
 }
 
 /* Minimises variable out of the sum of `met` tables, for every state of the others. */
-static void minimise(const tsr_factors *factors, int variable, int count, const int *others, const strides *met,
-                     size_t met_count, int64_t *cost, int *best) {
+static void minimise(const tsr_factors *factors, int variable, int count, const int *others,
+                     const strides *met, size_t met_count, int64_t *cost, int *best) {
   int states[TSR_FACTOR_ARITY_MAX] = {0};
   size_t size = table_size(factors, count, others);
   for (size_t at = 0; at < size; at++) {
@@ -210,7 +211,8 @@ static bool eliminate(tsr_factors *factors, int variable) {
   return false;
 }
 
-/* Fixes a variable at the state whose tables' minima sum to the least, when eliminating would take too much. */
+/* Fixes a variable at the state whose tables' minima sum to the least, when eliminating would take too much.
+ */
 static bool fix(tsr_factors *factors, int variable) {
   int best = 0;
   int64_t least = INT64_MAX;
@@ -234,7 +236,8 @@ static bool fix(tsr_factors *factors, int variable) {
   }
   int64_t *only = tsr_calloc((size_t)factors->domains[variable], sizeof *only);
   if (!only) return false;
-  for (int state = 0; state < factors->domains[variable]; state++) only[state] = state == best ? 0 : TSR_COST_FORBIDDEN;
+  for (int state = 0; state < factors->domains[variable]; state++)
+    only[state] = state == best ? 0 : TSR_COST_FORBIDDEN;
   /* Its tables fall apart into slices at the fixed state. */
   for (size_t i = 0; i < factors->factor_count; i++) {
     factor *f = &factors->factors[i];

@@ -21,8 +21,8 @@ void tsr_factors_destroy(tsr_factors **factors);
 bool tsr_factors_add(tsr_factors *factors, int arity, const int *variables, const int64_t *cost);
 
 /* Fills states[v], *cost with the minimum (>= TSR_COST_FORBIDDEN: nothing is allowed), and *exact: false if a
- * table would have had more than table_limit entries, and a variable was fixed by its own costs instead. Ties go to
- * lower states. Uses the tables up: call it once. False = no memory. */
+ * table would have had more than table_limit entries, and a variable was fixed by its own costs instead. Ties
+ * go to lower states. Uses the tables up: call it once. False = no memory. */
 bool tsr_factors_solve(tsr_factors *factors, size_t table_limit, int *states, int64_t *cost, bool *exact);
 
 #endif

@@ -1,6 +1,7 @@
 /* Who holds which part of a value: ranges, shapes, pieces, and the collectives between layouts. */
 #include <string.h>
 
+#include "base/memory.h"
 #include "plan/plan.h"
 
 void tsr_plan_range(const tsr_plan *plan, tsr_value value, tsr_place place, int axis, int active_index,
@@ -37,14 +38,18 @@ int tsr_plan_buffer_panel(const tsr_plan *plan, const tsr_plan_buffer *buffer, i
   return member->gemm[tsr_graph_at(plan->graph, buffer->value)->dtype].panel;
 }
 
-bool tsr_plan_pieces(const tsr_plan *plan, int active_index, int panel, tsr_dtype dtype, int64_t rows, int64_t cols,
-                     int64_t *units, int64_t *unit_bytes, int *pieces) {
+bool tsr_plan_pieces(const tsr_plan *plan, int active_index, int panel, tsr_dtype dtype, int64_t rows,
+                     int64_t cols, int64_t *units, int64_t *unit_bytes, int *pieces) {
   const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[active_index]];
-  int64_t total = panel ? (cols + panel - 1) / panel : rows;
-  *unit_bytes = (panel ? rows * panel : cols) * (int64_t)tsr_dtype_bytes(dtype);
+  int64_t total = panel ? cols / panel + (cols % panel != 0) : rows, all;
   *units = total;
   *pieces = 1;
-  if (!total || !*unit_bytes || (uint64_t)(total * *unit_bytes) <= member->max_allocation_bytes) return true;
+  if (!tsr_multiply_fits(panel ? rows : cols, (panel ? panel : 1) * (int64_t)tsr_dtype_bytes(dtype),
+                         unit_bytes))
+    *unit_bytes = INT64_MAX;
+  if (!total || !*unit_bytes) return true;
+  if (tsr_multiply_fits(total, *unit_bytes, &all) && (uint64_t)all <= member->max_allocation_bytes)
+    return true;
   *units = (int64_t)(member->max_allocation_bytes / (uint64_t)*unit_bytes);
   if (!*units) return false;
   *pieces = (int)((total + *units - 1) / *units);
@@ -77,7 +82,8 @@ tsr_place tsr_plan_final_place(const tsr_plan *plan, tsr_value value) {
   return choice->produced;
 }
 
-void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *counts, tsr_collective_options *out) {
+void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *counts,
+                         tsr_collective_options *out) {
   const tsr_graph_value *value = tsr_graph_at(plan->graph, step->value);
   tsr_place split = step->from >= 0 ? step->from : step->to;
   *out = (tsr_collective_options){.kind = step->collective,
@@ -92,7 +98,8 @@ void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *co
   }
 }
 
-/* Whether the blocks of members are strided in the whole value: the split axis has something in front of it. */
+/* Whether the blocks of members are strided in the whole value: the split axis has something in front of it.
+ */
 static bool needs_packing(const tsr_plan *plan, const tsr_step *step) {
   tsr_place split = step->from >= 0 ? step->from : step->to;
   const tsr_shape *shape = &tsr_graph_at(plan->graph, step->value)->shape;
@@ -107,8 +114,8 @@ static bool is_cut(const tsr_plan *plan, tsr_value value, tsr_place place, int a
   int64_t rows, cols, units, unit_bytes;
   int pieces;
   tsr_shape_matrix(&shape, &rows, &cols);
-  tsr_plan_pieces(plan, active_index, 0, tsr_graph_at(plan->graph, value)->dtype, rows, cols, &units, &unit_bytes,
-                  &pieces);
+  tsr_plan_pieces(plan, active_index, 0, tsr_graph_at(plan->graph, value)->dtype, rows, cols, &units,
+                  &unit_bytes, &pieces);
   return pieces > 1;
 }
 
@@ -118,7 +125,8 @@ size_t tsr_plan_convert_host_bytes(const tsr_plan *plan, const tsr_step *step, i
   tsr_collective_options options;
   tsr_plan_collective(plan, step, counts, &options);
   *scratch_bytes = tsr_collective_scratch_bytes(&options, active_index);
-  bool cut = is_cut(plan, step->value, step->from, active_index) || is_cut(plan, step->value, step->to, active_index);
+  bool cut = is_cut(plan, step->value, step->from, active_index) ||
+             is_cut(plan, step->value, step->to, active_index);
   if (!needs_packing(plan, step) && !cut) return *scratch_bytes;
   const tsr_graph_value *value = tsr_graph_at(plan->graph, step->value);
   int64_t elements = tsr_shape_count(&value->shape) + (cut ? counts[active_index] : 0);

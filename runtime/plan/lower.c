@@ -1,5 +1,5 @@
-/* From the decision to steps: which node is computed when, which collective turns which layout into which, and what
- * that takes. Buffers are in buffers.c. */
+/* From the decision to steps: which node is computed when, which collective turns which layout into which,
+ * and what that takes. Buffers are in buffers.c. */
 #include <string.h>
 
 #include "base/memory.h"
@@ -77,13 +77,14 @@ static int live_readers(const lowering *l, tsr_value value) {
   return count;
 }
 
-/* Index of the activation that can be computed together with this addition of a bias; -1 = none: f(a + b) in one
- * pass, if nobody else wants a + b, and both are computed in the same layout. */
+/* Index of the activation that can be computed together with this addition of a bias; -1 = none: f(a + b) in
+ * one pass, if nobody else wants a + b, and both are computed in the same layout. */
 static int fusable(const lowering *l, int node_index) {
   const tsr_graph *graph = l->plan->graph;
   const tsr_node *add = &graph->nodes[node_index];
   const tsr_graph_value *sum = tsr_graph_at(graph, add->output);
-  if (add->op != TSR_OPERATOR_ADD || add->alpha != 1 || add->beta != 1 || sum->output || sum->assigned.id) return -1;
+  if (add->op != TSR_OPERATOR_ADD || add->alpha != 1 || add->beta != 1 || sum->output || sum->assigned.id)
+    return -1;
   if (live_readers(l, add->output) != 1) return -1;
   tsr_choice choice = l->plan->decision.choices[add->output.id];
   if (choice.present != tsr_place_bit(choice.produced)) return -1;
@@ -115,7 +116,8 @@ static tsr_status lower_node(lowering *l, int index, bool *done) {
   if (fused >= 0) done[fused] = true;
   tsr_place produced = plan->decision.choices[output.id].produced;
   l->exists[output.id] = tsr_place_bit(produced);
-  return add_step(l, (tsr_step){.kind = TSR_STEP_NODE, .node = index, .fused = fused, .value = output, .to = produced});
+  return add_step(
+      l, (tsr_step){.kind = TSR_STEP_NODE, .node = index, .fused = fused, .value = output, .to = produced});
 }
 
 /* What must stand at the end: outputs where they are to be read, assigned values where their targets are. */
@@ -149,8 +151,8 @@ static bool is_wanted(const tsr_graph *graph, const bool *pending, size_t target
   return false;
 }
 
-/* Copies of values into their targets, but for those that are computed in place. All assigns happen at once, so what
- * becomes of a target must wait until its old contents were copied elsewhere. */
+/* Copies of values into their targets, but for those that are computed in place. All assigns happen at once,
+ * so what becomes of a target must wait until its old contents were copied elsewhere. */
 static tsr_status lower_assigns(lowering *l) {
   tsr_status status = TSR_OK;
   tsr_error *error = l->error;
@@ -160,7 +162,8 @@ static tsr_status lower_assigns(lowering *l) {
   if (!pending) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu values", graph->value_count);
   for (size_t id = 1; id < graph->value_count; id++) {
     size_t assigned = graph->values[id].assigned.id;
-    pending[id] = assigned && assigned != id && !tsr_plan_updates_in_place(l->plan, (tsr_value){(uint32_t)id});
+    pending[id] =
+        assigned && assigned != id && !tsr_plan_updates_in_place(l->plan, (tsr_value){(uint32_t)id});
     left += pending[id];
   }
   for (bool moved = true; left && moved;) {
@@ -177,7 +180,8 @@ static tsr_status lower_assigns(lowering *l) {
   }
   if (left)
     TSR_THROW(TSR_ERROR_UNSUPPORTED,
-              "\"%s\" becomes \"%s\", which becomes the other in turn: assign a copy made by tsr_graph_scale instead",
+              "\"%s\" becomes \"%s\", which becomes the other in turn: assign a copy made by tsr_graph_scale "
+              "instead",
               graph->values[last].name, tsr_graph_at(graph, graph->values[last].assigned)->name);
 done:
   free(pending);
@@ -290,7 +294,8 @@ static void reset_members(tsr_plan *plan) {
   for (int i = 0; i < plan->cluster->member_count; i++) {
     const tsr_cluster_member *member = &plan->cluster->members[i];
     double fraction = tsr_plan_reserve_fraction(plan), reserve = fraction * (double)member->memory_bytes;
-    if (member->kind == TSR_DEVICE_GPU && fraction > 0 && reserve < GPU_RESERVE_BYTES) reserve = GPU_RESERVE_BYTES;
+    if (member->kind == TSR_DEVICE_GPU && fraction > 0 && reserve < GPU_RESERVE_BYTES)
+      reserve = GPU_RESERVE_BYTES;
     plan->members[i] = (tsr_plan_member){
         .device = member->name, .memory_bytes = member->memory_bytes, .reserve_bytes = (uint64_t)reserve};
   }
@@ -305,7 +310,8 @@ tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error) {
   lowering l = {.plan = plan, .error = error};
   bool *done = tsr_calloc(graph->node_count, sizeof *done);
   l.exists = tsr_calloc(graph->value_count, sizeof *l.exists);
-  if (!l.exists || !done) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to lower %zu nodes", graph->node_count);
+  if (!l.exists || !done)
+    TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to lower %zu nodes", graph->node_count);
   for (size_t id = 1; id < graph->value_count; id++)
     if (graph->values[id].producer < 0) l.exists[id] = tsr_place_bit(plan->decision.choices[id].produced);
   for (size_t i = 0; i < graph->node_count; i++)

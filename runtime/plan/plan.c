@@ -8,7 +8,8 @@
 #include "plan/plan_json.h"
 #include <tessera/group.h>
 
-static const char *const line_names[TSR_MEMORY_LINES] = {"weights", "gradients", "state", "activations", "workspace"};
+static const char *const line_names[TSR_MEMORY_LINES] = {"weights", "gradients", "state", "activations",
+                                                         "workspace"};
 
 const char *tsr_memory_line_name(tsr_memory_line line) {
   return line < TSR_MEMORY_LINES ? line_names[line] : "?";
@@ -38,8 +39,8 @@ void tsr_plan_destroy(tsr_plan **plan) {
   *plan = NULL;
 }
 
-tsr_status tsr_plan_new(tsr_context *context, tsr_graph *graph, tsr_cluster *cluster, const tsr_plan_options *options,
-                        tsr_plan **out, tsr_error *error) {
+tsr_status tsr_plan_new(tsr_context *context, tsr_graph *graph, tsr_cluster *cluster,
+                        const tsr_plan_options *options, tsr_plan **out, tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_plan *plan = tsr_calloc(1, sizeof *plan);
   if (!plan) {
@@ -81,24 +82,29 @@ static size_t first_pin(const tsr_plan *plan, size_t id) {
   const tsr_graph_value *values = plan->graph->values;
   uint32_t dim = plan->dims[id * TSR_AXES_MAX + (size_t)values[id].pin.on[0].axis];
   size_t first = 1;
-  while (!values[first].pin_offsets || plan->dims[first * TSR_AXES_MAX + (size_t)values[first].pin.on[0].axis] != dim)
+  while (!values[first].pin_offsets ||
+         plan->dims[first * TSR_AXES_MAX + (size_t)values[first].pin.on[0].axis] != dim)
     first++;
   return first;
 }
 
-/* Pins with offsets must cut the axis for exactly these members, and pins of one dimension in the same places. */
+/* Pins with offsets must cut the axis for exactly these members, and pins of one dimension in the same
+ * places. */
 static tsr_status check_pins(const tsr_plan *plan, tsr_error *error) {
   for (size_t id = 1; id < plan->graph->value_count; id++) {
     const tsr_graph_value *value = &plan->graph->values[id];
     if (!value->pin_offsets) continue;
     const char *name = pin_name(value);
     if (value->pin_parts != plan->cluster->member_count)
-      return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s is pinned to %d parts, the cluster has %d members", name,
-                      value->pin_parts, plan->cluster->member_count);
-    const tsr_graph_value *first = &plan->graph->values[first_pin(plan, id)];
-    if (memcmp(first->pin_offsets, value->pin_offsets, (size_t)(value->pin_parts + 1) * sizeof *value->pin_offsets))
       return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                      "\"%s\" and \"%s\" are pinned at different offsets along one dimension", pin_name(first), name);
+                      "%s is pinned to %d parts, the cluster has %d members", name, value->pin_parts,
+                      plan->cluster->member_count);
+    const tsr_graph_value *first = &plan->graph->values[first_pin(plan, id)];
+    if (memcmp(first->pin_offsets, value->pin_offsets,
+               (size_t)(value->pin_parts + 1) * sizeof *value->pin_offsets))
+      return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                      "\"%s\" and \"%s\" are pinned at different offsets along one dimension",
+                      pin_name(first), name);
   }
   return TSR_OK;
 }
@@ -196,7 +202,8 @@ tsr_status tsr_plan_share(tsr_group *group, tsr_context *context, tsr_plan **ino
   uint64_t bytes = text.bytes;
   TSR_TRY(tsr_group_broadcast(group, 0, &bytes, sizeof bytes, error));
   if (!root && !(text.data = tsr_malloc(bytes + 1)))
-    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a plan of %llu bytes", (unsigned long long)bytes);
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a plan of %llu bytes",
+                      (unsigned long long)bytes);
   TSR_TRY(tsr_group_agree(group, status, error, error));
   TSR_TRY(tsr_group_broadcast(group, 0, text.data, bytes, error));
   if (!root) status = tsr_plan_parse(context, text.data, bytes, &plan, error);

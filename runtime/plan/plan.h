@@ -1,8 +1,8 @@
 /* plan/plan.h: the inside of a plan.
  *
  * A plan is a small decision (who is active, where each dimension is cut, in which layouts each value exists)
- * and all that follows from it by tsr_plan_lower(): steps, buffers, bytes, times. A plan file stores the graph,
- * the cluster and the decision; reading it lowers again. */
+ * and all that follows from it by tsr_plan_lower(): steps, buffers, bytes, times. A plan file stores the
+ * graph, the cluster and the decision; reading it lowers again. */
 #ifndef TSR_PLAN_PLAN_H
 #define TSR_PLAN_PLAN_H
 
@@ -30,53 +30,53 @@ typedef struct tsr_choice {
 
 typedef struct tsr_decision {
   int active_count;
-  int *active;            /* members that take part, ascending */
+  int *active; /* members that take part, ascending */
   size_t dim_count;
-  int64_t *offsets;       /* [dim][active_count + 1]: cuts of each dimension over the active members */
+  int64_t *offsets; /* [dim][active_count + 1]: cuts of each dimension over the active members */
   size_t value_count;
-  tsr_choice *choices;    /* [value id] */
-  int *rules;             /* [node]: index of the layout rule it is computed by; -1 = nobody wants it */
+  tsr_choice *choices; /* [value id] */
+  int *rules;          /* [node]: index of the layout rule it is computed by; -1 = nobody wants it */
 } tsr_decision;
 
 /* One copy of a value on every active member. */
 typedef struct tsr_plan_buffer {
   tsr_value value;
   tsr_place place;
-  int storage;                  /* index into storages; buffers of disjoint lifetimes share one */
-  int first_step, last_step;    /* lifetime; 0 .. step_count for what stays */
-  bool panels;                  /* stored in the device's panel form where that has one */
+  int storage;               /* index into storages; buffers of disjoint lifetimes share one */
+  int first_step, last_step; /* lifetime; 0 .. step_count for what stays */
+  bool panels;               /* stored in the device's panel form where that has one */
 } tsr_plan_buffer;
 
 /* Memory on every active member. */
 typedef struct tsr_plan_storage {
   tsr_memory_line line;
-  int64_t *bytes;               /* [active index] */
-  int last_step;                /* while storages are assigned: last use so far; -1 = cannot be shared */
+  int64_t *bytes; /* [active index] */
+  int last_step;  /* while storages are assigned: last use so far; -1 = cannot be shared */
 } tsr_plan_storage;
 
 typedef enum tsr_step_kind {
-  TSR_STEP_NODE,     /* compute a node */
-  TSR_STEP_CONVERT,  /* turn one layout into another by a collective */
-  TSR_STEP_COPY      /* assign: copy a value into its target */
+  TSR_STEP_NODE,    /* compute a node */
+  TSR_STEP_CONVERT, /* turn one layout into another by a collective */
+  TSR_STEP_COPY     /* assign: copy a value into its target */
 } tsr_step_kind;
 
 typedef struct tsr_step {
   tsr_step_kind kind;
-  int node;                 /* NODE */
-  int fused;                /* NODE: a second node computed with it (bias + activation); -1 = none */
-  tsr_value value;          /* NODE: output; CONVERT, COPY: what is converted or copied */
-  tsr_place from, to;       /* CONVERT; NODE: to = the output's placement */
+  int node;                       /* NODE */
+  int fused;                      /* NODE: a second node computed with it (bias + activation); -1 = none */
+  tsr_value value;                /* NODE: output; CONVERT, COPY: what is converted or copied */
+  tsr_place from, to;             /* CONVERT; NODE: to = the output's placement */
   tsr_collective_kind collective; /* CONVERT */
-  tsr_value target;         /* COPY */
-  double seconds;           /* predicted, the slowest member */
-  uint64_t bytes;           /* CONVERT: sent by the member that sends most; NODE: read and written, the most */
-  const char *bound_by;     /* "compute", "memory", "launch", "network" */
+  tsr_value target;               /* COPY */
+  double seconds;                 /* predicted, the slowest member */
+  uint64_t bytes;       /* CONVERT: sent by the member that sends most; NODE: read and written, the most */
+  const char *bound_by; /* "compute", "memory", "launch", "network" */
 } tsr_step;
 
 struct tsr_plan {
   tsr_context *context;
-  tsr_graph *graph;         /* own copy */
-  tsr_cluster *cluster;     /* own copy */
+  tsr_graph *graph;     /* own copy */
+  tsr_cluster *cluster; /* own copy */
   tsr_plan_options options;
   tsr_decision decision;
 
@@ -100,13 +100,13 @@ struct tsr_plan {
   uint64_t hash;
 };
 
-/* Derives steps, buffers, members' bytes and times from graph, cluster, options, decision. Whatever it derived
- * before is replaced. */
+/* Derives steps, buffers, members' bytes and times from graph, cluster, options, decision. Whatever it
+ * derived before is replaced. */
 tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error);
 void tsr_plan_clear_lowered(tsr_plan *plan);
 
-/* Index of the buffer that holds value at place, or at REPLICATE if place is a shard that is a view of it; -1 =
- * none. *is_view tells. */
+/* Index of the buffer that holds value at place, or at REPLICATE if place is a shard that is a view of it; -1
+ * = none. *is_view tells. */
 int tsr_plan_find_buffer(const tsr_plan *plan, tsr_value value, tsr_place place, bool *is_view);
 
 /* Range of an axis that an active member holds under place: [begin, end), the whole axis unless place splits
@@ -119,18 +119,18 @@ tsr_shape tsr_plan_local_shape(const tsr_plan *plan, tsr_value value, tsr_place 
 void tsr_shape_matrix(const tsr_shape *shape, int64_t *rows, int64_t *cols);
 /* Panel width in which an active member stores a buffer: 0 = row-major. */
 int tsr_plan_buffer_panel(const tsr_plan *plan, const tsr_plan_buffer *buffer, int active_index);
-/* Cuts a matrix into pieces no larger than the member's largest allocation: a piece holds `units` rows (panels if
- * panel > 0) of `unit_bytes` bytes; *pieces >= 1. False if not even one unit fits. */
-bool tsr_plan_pieces(const tsr_plan *plan, int active_index, int panel, tsr_dtype dtype, int64_t rows, int64_t cols,
-                     int64_t *units, int64_t *unit_bytes, int *pieces);
+/* Cuts a matrix into pieces no larger than the member's largest allocation: a piece holds `units` rows
+ * (panels if panel > 0) of `unit_bytes` bytes; *pieces >= 1. False if not even one unit fits. */
+bool tsr_plan_pieces(const tsr_plan *plan, int active_index, int panel, tsr_dtype dtype, int64_t rows,
+                     int64_t cols, int64_t *units, int64_t *unit_bytes, int *pieces);
 
 /* Where a value lies when a step has ended. */
 tsr_place tsr_plan_final_place(const tsr_plan *plan, tsr_value value);
 /* The collective of a CONVERT step: counts (active_count numbers, in elements) are filled. */
 void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *counts,
                          tsr_collective_options *out);
-/* Extra host memory of a CONVERT step on a member: its scratch, and the block that is packed or unpacked when the
- * split axis is not the first. */
+/* Extra host memory of a CONVERT step on a member: its scratch, and the block that is packed or unpacked when
+ * the split axis is not the first. */
 size_t tsr_plan_convert_host_bytes(const tsr_plan *plan, const tsr_step *step, int active_index,
                                    size_t *scratch_bytes);
 
@@ -139,8 +139,8 @@ double tsr_plan_reserve_fraction(const tsr_plan *plan);
 
 void tsr_decision_finish(tsr_decision *decision);
 
-/* Makes the decision and lowers it. If nothing fits: TSR_OK, feasible = false, the reason, and the decision that needs
- * least. INFEASIBLE if no layout is allowed at all. */
+/* Makes the decision and lowers it. If nothing fits: TSR_OK, feasible = false, the reason, and the decision
+ * that needs least. INFEASIBLE if no layout is allowed at all. */
 tsr_status tsr_plan_decide(tsr_plan *plan, tsr_error *error);
 
 #endif

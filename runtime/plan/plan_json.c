@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "plan/buffers.h"
+#include "plan/decide.h"
 #include <tessera/version.h>
 
 static const char schema[] = "tessera.plan/1";
@@ -58,10 +59,10 @@ static json_t *steps_to_json(const tsr_plan *plan) {
   for (int i = 0; i < plan->step_count; i++) {
     const tsr_step *step = &plan->steps[i];
     bool convert = step->kind == TSR_STEP_CONVERT;
-    json_t *json =
-        json_pack("{s:s, s:i, s:s, s:s, s:I, s:f, s:s}", "op", step_op(plan, step), "value", (int)step->value.id,
-                  "name", value_name(plan->graph, step->value), "layout", tsr_place_name(step->to), "bytes",
-                  (json_int_t)step->bytes, "seconds", step->seconds, "bound_by", step->bound_by ? step->bound_by : "");
+    json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:f, s:s}", "op", step_op(plan, step), "value",
+                             (int)step->value.id, "name", value_name(plan->graph, step->value), "layout",
+                             tsr_place_name(step->to), "bytes", (json_int_t)step->bytes, "seconds",
+                             step->seconds, "bound_by", step->bound_by ? step->bound_by : "");
     json_object_set_new(json, "collective",
                         convert ? json_string(tsr_collective_kind_name(step->collective)) : json_null());
     if (convert) json_object_set_new(json, "from", json_string(tsr_place_name(step->from)));
@@ -89,8 +90,10 @@ static json_t *decision_to_json(const tsr_plan *plan) {
   for (size_t id = 1; id < plan->graph->value_count; id++)
     json_array_append_new(choices, json_pack("[i, i]", (int)decision->choices[id].produced,
                                              (int)decision->choices[id].present));
-  for (size_t i = 0; i < plan->graph->node_count; i++) json_array_append_new(rules, json_integer(decision->rules[i]));
-  return json_pack("{s:o, s:o, s:o, s:o}", "active", active, "offsets", offsets, "layouts", choices, "rules", rules);
+  for (size_t i = 0; i < plan->graph->node_count; i++)
+    json_array_append_new(rules, json_integer(decision->rules[i]));
+  return json_pack("{s:o, s:o, s:o, s:o}", "active", active, "offsets", offsets, "layouts", choices, "rules",
+                   rules);
 }
 
 tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error) {
@@ -103,7 +106,8 @@ tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error) 
                                                member->gemm[dtype].panel, member->gemm[dtype].stored.k_block,
                                                (json_int_t)member->max_allocation_bytes));
   }
-  json_t *all = json_pack("[s, o, o, o]", TSR_VERSION, tsr_graph_to_json(plan->graph), decision_to_json(plan), members);
+  json_t *all =
+      json_pack("[s, o, o, o]", TSR_VERSION, tsr_graph_to_json(plan->graph), decision_to_json(plan), members);
   char *text = all ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)) : NULL;
   json_decref(all);
   if (!text) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to hash a plan");
@@ -115,17 +119,19 @@ tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error) 
 json_t *tsr_plan_to_json(const tsr_plan *plan) {
   char hash[24];
   snprintf(hash, sizeof hash, "%016" PRIx64, plan->hash);
-  return json_pack("{s:s, s:s, s:s, s:b, s:b, s:f, s:s, s:f, s:f, s:o, s:o, s:{s:s, s:f, s:b}, s:o, s:o, s:o}",
-                   "schema", schema, "version", TSR_VERSION, "hash", hash, "feasible", (int)plan->feasible, "exact",
-                   (int)plan->exact, "gap", plan->gap, "reason", plan->reason, "predicted_seconds",
-                   plan->predicted_seconds, "flops", tsr_graph_flops(plan->graph), "ranks", ranks_to_json(plan),
-                   "steps", steps_to_json(plan), "options", "replicate", replicate_names[plan->options.replicate],
-                   "reserve_fraction", plan->options.reserve_fraction, "keep_all", (int)plan->options.keep_all,
-                   "decision", decision_to_json(plan), "graph", tsr_graph_to_json(plan->graph), "cluster",
-                   tsr_cluster_to_json(plan->cluster));
+  return json_pack(
+      "{s:s, s:s, s:s, s:b, s:b, s:f, s:s, s:f, s:f, s:o, s:o, s:{s:s, s:f, s:b}, s:o, s:o, s:o}", "schema",
+      schema, "version", TSR_VERSION, "hash", hash, "feasible", (int)plan->feasible, "exact",
+      (int)plan->exact, "gap", plan->gap, "reason", plan->reason, "predicted_seconds",
+      plan->predicted_seconds, "flops", tsr_graph_flops(plan->graph), "ranks", ranks_to_json(plan), "steps",
+      steps_to_json(plan), "options", "replicate", replicate_names[plan->options.replicate],
+      "reserve_fraction", plan->options.reserve_fraction, "keep_all", (int)plan->options.keep_all, "decision",
+      decision_to_json(plan), "graph", tsr_graph_to_json(plan->graph), "cluster",
+      tsr_cluster_to_json(plan->cluster));
 }
 
-/* --- reading ------------------------------------------------------------------------------------------------ */
+/* --- reading
+ * ------------------------------------------------------------------------------------------------ */
 
 static tsr_status options_from_json(const json_t *document, tsr_plan_options *options, tsr_error *error) {
   json_t *json;
@@ -135,18 +141,22 @@ static tsr_status options_from_json(const json_t *document, tsr_plan_options *op
   TSR_RETURN_IF_FAILED(tsr_json_text(json, "plan.options", "replicate", name, sizeof name, error));
   TSR_RETURN_IF_FAILED(
       tsr_json_real(json, "plan.options", "reserve_fraction", -1, &options->reserve_fraction, error));
+  if (options->reserve_fraction >= 1)
+    return tsr_fail(error, TSR_ERROR_FORMAT, "plan.options.reserve_fraction: %g is not below 1",
+                    options->reserve_fraction);
   TSR_RETURN_IF_FAILED(tsr_json_bool(json, "plan.options", "keep_all", &options->keep_all, error));
   for (int i = 0; i < 3; i++)
     if (!strcmp(name, replicate_names[i])) {
       options->replicate = (tsr_replicate)i;
       return TSR_OK;
     }
-  return tsr_fail(error, TSR_ERROR_FORMAT, "plan.options.replicate: \"%s\": expected never, small or auto", name);
+  return tsr_fail(error, TSR_ERROR_FORMAT, "plan.options.replicate: \"%s\": expected never, small or auto",
+                  name);
 }
 
 /* A row of `count` integers of an array, each within [low, high]. */
-static tsr_status read_integers(const json_t *array, const char *path, size_t count, int64_t low, int64_t high,
-                                int64_t *out, tsr_error *error) {
+static tsr_status read_integers(const json_t *array, const char *path, size_t count, int64_t low,
+                                int64_t high, int64_t *out, tsr_error *error) {
   if (!json_is_array(array) || json_array_size(array) != count)
     return tsr_fail(error, TSR_ERROR_FORMAT, "%s: expected an array of %zu integers", path, count);
   for (size_t i = 0; i < count; i++) {
@@ -199,12 +209,24 @@ static tsr_status offsets_from_json(tsr_plan *plan, const json_t *json, tsr_erro
     for (size_t r = 0; r < n; r++)
       if (row[r] > row[r + 1]) return tsr_fail(error, TSR_ERROR_FORMAT, "%s: offsets descend", path);
     if (row[0] != 0 || row[n] != extent)
-      return tsr_fail(error, TSR_ERROR_FORMAT, "%s: offsets do not run from 0 to %lld", path, (long long)extent);
+      return tsr_fail(error, TSR_ERROR_FORMAT, "%s: offsets do not run from 0 to %lld", path,
+                      (long long)extent);
   }
   return TSR_OK;
 }
 
-/* Layouts that a value can exist in: its axes, and what its node can make. */
+/* A partial value can be reduced to a whole one or to shards, a shard gathered; nothing else is a conversion.
+ */
+static bool can_exist(tsr_choice choice, int axes) {
+  tsr_place_set reachable = tsr_place_bit(choice.produced);
+  if (choice.produced != TSR_PLACE_REPLICATE) reachable |= tsr_place_bit(TSR_PLACE_REPLICATE);
+  for (tsr_place axis = 0; choice.produced < TSR_PLACE_REPLICATE && axis < axes; axis++)
+    reachable |= tsr_place_bit(axis);
+  return tsr_place_in(choice.present, choice.produced) && !(choice.present & ~reachable);
+}
+
+/* Layouts that a value can exist in: its axes, what its node can make, and what collectives make of that.
+ * Values that nobody wants have none. */
 static tsr_status choices_from_json(tsr_plan *plan, const json_t *json, tsr_error *error) {
   json_t *rows;
   const tsr_graph *graph = plan->graph;
@@ -225,12 +247,16 @@ static tsr_status choices_from_json(tsr_plan *plan, const json_t *json, tsr_erro
     if (pair[0] >= axes || pair[1] < 0 || pair[1] >= sets)
       return tsr_fail(error, TSR_ERROR_FORMAT, "%s: a value of %d axes has no such layout", path, axes);
     plan->decision.choices[id] = (tsr_choice){(tsr_place)pair[0], (tsr_place_set)pair[1]};
+    if (pair[1] && !can_exist(plan->decision.choices[id], axes))
+      return tsr_fail(error, TSR_ERROR_FORMAT, "%s: no collective turns one of these layouts into the other",
+                      path);
   }
   return TSR_OK;
 }
 
 static bool served(tsr_choice choice, tsr_place place) {
-  return tsr_place_in(choice.present, place) || (place >= 0 && tsr_place_in(choice.present, TSR_PLACE_REPLICATE));
+  return tsr_place_in(choice.present, place) ||
+         (place >= 0 && tsr_place_in(choice.present, TSR_PLACE_REPLICATE));
 }
 
 /* Every live node has a rule that fits the layouts; what a dead node makes is used by nobody. */
@@ -241,27 +267,44 @@ static tsr_status rules_from_json(tsr_plan *plan, const json_t *json, tsr_error 
   int64_t *numbers = tsr_calloc(count, sizeof *numbers);
   plan->decision.rules = tsr_calloc(count, sizeof *plan->decision.rules);
   if (!numbers || !plan->decision.rules) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu rules", count);
-  TSR_TRY(read_integers(json_object_get(json, "rules"), "plan.decision.rules", count, -1, TSR_RULES_MAX - 1, numbers,
-                        error));
+  TSR_TRY(read_integers(json_object_get(json, "rules"), "plan.decision.rules", count, -1, TSR_RULES_MAX - 1,
+                        numbers, error));
   for (size_t i = 0; i < count; i++) {
     const tsr_node *node = &graph->nodes[i];
     tsr_rule rules[TSR_RULES_MAX];
     int found = tsr_operator_rules_of(node->op)->rules(graph, node, rules);
     plan->decision.rules[i] = (int)numbers[i];
     if (numbers[i] < 0) continue;
-    bool fits = numbers[i] < found && rules[numbers[i]].out == plan->decision.choices[node->output.id].produced;
+    bool fits =
+        numbers[i] < found && rules[numbers[i]].out == plan->decision.choices[node->output.id].produced;
     for (int j = 0; fits && j < node->input_count; j++) {
       int producer = tsr_graph_at(graph, node->inputs[j])->producer;
       fits = served(plan->decision.choices[node->inputs[j].id], rules[numbers[i]].in[j]) &&
              (producer < 0 || numbers[producer] >= 0);
     }
     if (!fits)
-      TSR_THROW(TSR_ERROR_FORMAT, "plan.decision.rules[%zu]: rule %lld does not fit the layouts of its values", i,
+      TSR_THROW(TSR_ERROR_FORMAT,
+                "plan.decision.rules[%zu]: rule %lld does not fit the layouts of its values", i,
                 (long long)numbers[i]);
   }
 done:
   free(numbers);
   return status;
+}
+
+/* Pinned offsets are what they are pinned to. */
+static tsr_status check_pins(const tsr_plan *plan, tsr_error *error) {
+  size_t parts = (size_t)plan->decision.active_count;
+  for (size_t id = 1; id < plan->graph->value_count; id++) {
+    const tsr_graph_value *value = &plan->graph->values[id];
+    if (!value->pin_offsets) continue;
+    size_t dim = plan->dims[id * TSR_AXES_MAX + (size_t)value->pin.on[0].axis];
+    if ((size_t)value->pin_parts != parts ||
+        memcmp(plan->decision.offsets + dim * (parts + 1), value->pin_offsets, (parts + 1) * sizeof(int64_t)))
+      return tsr_fail(error, TSR_ERROR_FORMAT, "plan.decision.offsets[%zu]: not where value %zu is pinned",
+                      dim, id);
+  }
+  return TSR_OK;
 }
 
 /* What must stand at the end is provided for. */
@@ -273,14 +316,17 @@ static tsr_status check_ends(const tsr_plan *plan, tsr_error *error) {
     bool leaf = value->producer < 0, live = leaf || plan->decision.rules[value->producer] >= 0;
     tsr_value self = {(uint32_t)id};
     bool fits = !live || tsr_place_in(choice.present, choice.produced);
-    if (leaf) fits &= choice.produced >= TSR_PLACE_REPLICATE;
+    if (leaf)
+      fits &= choice.produced >= TSR_PLACE_REPLICATE && served(choice, tsr_plan_final_place(plan, self));
     if (value->output) fits &= live && served(choice, tsr_plan_final_place(plan, self));
     if (value->assigned.id) {
       int producer = graph->values[value->assigned.id].producer;
       fits &= (producer < 0 || plan->decision.rules[producer] >= 0) &&
               served(plan->decision.choices[value->assigned.id], choice.produced);
     }
-    if (!fits) return tsr_fail(error, TSR_ERROR_FORMAT, "plan.decision.layouts[%zu]: not a layout it can end in", id - 1);
+    if (!fits)
+      return tsr_fail(error, TSR_ERROR_FORMAT, "plan.decision.layouts[%zu]: not a layout it can end in",
+                      id - 1);
   }
   return TSR_OK;
 }
@@ -295,12 +341,15 @@ static tsr_status summary_from_json(tsr_plan *plan, const json_t *document, tsr_
   TSR_RETURN_IF_FAILED(tsr_plan_hash(plan, &plan->hash, error));
   snprintf(expected, sizeof expected, "%016" PRIx64, plan->hash);
   if (strcmp(hash, expected))
-    return tsr_fail(error, TSR_ERROR_MISMATCH, "plan: its hash is %s, its contents give %s: the file was changed, or "
-                    "another version wrote it; plan again", hash, expected);
+    return tsr_fail(error, TSR_ERROR_MISMATCH,
+                    "plan: its hash is %s, its contents give %s: the file was changed, or "
+                    "another version wrote it; plan again",
+                    hash, expected);
   return TSR_OK;
 }
 
-static tsr_status plan_from_json(tsr_context *context, const json_t *document, tsr_plan **out, tsr_error *error) {
+static tsr_status plan_from_json(tsr_context *context, const json_t *document, tsr_plan **out,
+                                 tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_graph *graph = NULL;
   tsr_cluster *cluster = NULL;
@@ -321,9 +370,13 @@ static tsr_status plan_from_json(tsr_context *context, const json_t *document, t
   TSR_TRY(offsets_from_json(plan, json, error));
   TSR_TRY(choices_from_json(plan, json, error));
   TSR_TRY(rules_from_json(plan, json, error));
+  TSR_TRY(check_pins(plan, error));
   TSR_TRY(check_ends(plan, error));
   TSR_TRY(summary_from_json(plan, document, error));
   TSR_TRY(tsr_plan_lower(plan, error));
+  if (plan->feasible && !tsr_plan_fits(plan))
+    TSR_THROW(TSR_ERROR_FORMAT,
+              "plan.feasible: true, but it does not fit the memory of its cluster; plan again");
   *out = plan;
   plan = NULL;
 done:
@@ -333,7 +386,8 @@ done:
   return status;
 }
 
-tsr_status tsr_plan_parse(tsr_context *context, const char *json, size_t bytes, tsr_plan **out, tsr_error *error) {
+tsr_status tsr_plan_parse(tsr_context *context, const char *json, size_t bytes, tsr_plan **out,
+                          tsr_error *error) {
   json_t *document;
   TSR_RETURN_IF_FAILED(tsr_json_parse(json, bytes, "plan", schema, &document, error));
   tsr_status status = plan_from_json(context, document, out, error);

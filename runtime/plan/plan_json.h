@@ -5,8 +5,8 @@
 #include "plan/plan.h"
 
 /* An empty plan that takes graph and cluster, also when it fails. */
-tsr_status tsr_plan_new(tsr_context *context, tsr_graph *graph, tsr_cluster *cluster, const tsr_plan_options *options,
-                        tsr_plan **out, tsr_error *error);
+tsr_status tsr_plan_new(tsr_context *context, tsr_graph *graph, tsr_cluster *cluster,
+                        const tsr_plan_options *options, tsr_plan **out, tsr_error *error);
 
 /* Of what decides the bits of a result: graph, decision, and each member's device, driver and kernels. */
 tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "plan/cuts.h"
 #include "plan/plan_json.h"
 
 static const char *name_of(const tsr_graph *graph, tsr_value value, char *buffer) {
@@ -29,26 +30,28 @@ static void write_head(const tsr_plan *plan, tsr_text *text) {
   tsr_text_append(text, "plan for %d device%s: %s predicted", n, n > 1 ? "s" : "",
                   tsr_format_seconds(seconds, plan->predicted_seconds));
   if (plan->decision.active_count < n)
-    tsr_text_append(text, ", %d of them excluded because the others are faster alone", n - plan->decision.active_count);
+    tsr_text_append(text, ", %d of them excluded because the others are faster alone",
+                    n - plan->decision.active_count);
   tsr_text_append(text, plan->exact ? ", exact\n" : "\n");
   if (!plan->exact) tsr_text_append(text, "not proven best: %s\n", plan->reason);
 }
 
 static void write_members(const tsr_plan *plan, tsr_text *text) {
-  tsr_text_append(text, "\n%5s %-28s %7s %10s %10s %12s %10s %10s %10s\n", "rank", "device", "share", "weights",
-                  "gradients", "activations", "total", "usable", "sends");
+  tsr_text_append(text, "\n%5s %-28s %7s %10s %10s %12s %10s %10s %10s\n", "rank", "device", "share",
+                  "weights", "gradients", "activations", "total", "usable", "sends");
   for (int i = 0; i < plan->cluster->member_count; i++) {
     const tsr_plan_member *member = &plan->members[i];
     char w[16], g[16], a[16], t[16], u[16], s[16];
-    uint64_t usable = member->memory_bytes - member->reserve_bytes;
-    tsr_text_append(text, "%5d %-28.28s %6.1f%% %10s %10s %12s %10s %10s %10s%s\n", i, member->device,
-                    100 * member->share,
-                    tsr_format_bytes(w, (double)(member->lines[TSR_MEMORY_WEIGHTS] + member->lines[TSR_MEMORY_STATE])),
-                    tsr_format_bytes(g, (double)member->lines[TSR_MEMORY_GRADIENTS]),
-                    tsr_format_bytes(a, (double)(member->lines[TSR_MEMORY_ACTIVATIONS] +
-                                                 member->lines[TSR_MEMORY_WORKSPACE])),
-                    tsr_format_bytes(t, (double)member->bytes), tsr_format_bytes(u, (double)usable),
-                    tsr_format_bytes(s, (double)member->sent_bytes), member->active ? "" : "  excluded");
+    uint64_t usable = tsr_plan_usable_bytes(plan, i);
+    tsr_text_append(
+        text, "%5d %-28.28s %6.1f%% %10s %10s %12s %10s %10s %10s%s\n", i, member->device,
+        100 * member->share,
+        tsr_format_bytes(w, (double)(member->lines[TSR_MEMORY_WEIGHTS] + member->lines[TSR_MEMORY_STATE])),
+        tsr_format_bytes(g, (double)member->lines[TSR_MEMORY_GRADIENTS]),
+        tsr_format_bytes(
+            a, (double)(member->lines[TSR_MEMORY_ACTIVATIONS] + member->lines[TSR_MEMORY_WORKSPACE])),
+        tsr_format_bytes(t, (double)member->bytes), tsr_format_bytes(u, (double)usable),
+        tsr_format_bytes(s, (double)member->sent_bytes), member->active ? "" : "  excluded");
   }
 }
 
@@ -84,15 +87,16 @@ static void describe_step(const tsr_plan *plan, const tsr_step *step, char *buff
     else if (step->fused >= 0)
       snprintf(buffer, bytes, "bias + %s", tsr_unary_name(plan->graph->nodes[step->fused].unary));
     else if (node->op == TSR_OPERATOR_UNARY || node->op == TSR_OPERATOR_UNARY_GRADIENT)
-      snprintf(buffer, bytes, "%s%s", tsr_unary_name(node->unary), node->op == TSR_OPERATOR_UNARY ? "" : " gradient");
+      snprintf(buffer, bytes, "%s%s", tsr_unary_name(node->unary),
+               node->op == TSR_OPERATOR_UNARY ? "" : " gradient");
     else
       snprintf(buffer, bytes, "%s", op);
   }
 }
 
 static void write_steps(const tsr_plan *plan, bool bounds, tsr_text *text) {
-  tsr_text_append(text, "\n%4s %-20s %-16s %-14s %10s %10s%s\n", "step", "what", "value", "layout", "time", "bytes",
-                  bounds ? "  bound by" : "");
+  tsr_text_append(text, "\n%4s %-20s %-16s %-14s %10s %10s%s\n", "step", "what", "value", "layout", "time",
+                  "bytes", bounds ? "  bound by" : "");
   for (int i = 0; i < plan->step_count; i++) {
     const tsr_step *step = &plan->steps[i];
     char what[32], name[64], seconds[16], bytes[16];
@@ -105,7 +109,8 @@ static void write_steps(const tsr_plan *plan, bool bounds, tsr_text *text) {
   }
 }
 
-static tsr_status plan_to_text(const tsr_plan *plan, tsr_plan_format format, tsr_text *text, tsr_error *error) {
+static tsr_status plan_to_text(const tsr_plan *plan, tsr_plan_format format, tsr_text *text,
+                               tsr_error *error) {
   if (format == TSR_PLAN_JSON) {
     json_t *document = tsr_plan_to_json(plan);
     char *dump = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
@@ -120,7 +125,8 @@ static tsr_status plan_to_text(const tsr_plan *plan, tsr_plan_format format, tsr
       write_leaves(plan, text);
       write_steps(plan, format == TSR_PLAN_EXPLAIN, text);
     }
-    if (plan->feasible && format == TSR_PLAN_EXPLAIN) TSR_RETURN_IF_FAILED(tsr_plan_explain(plan, text, error));
+    if (plan->feasible && format == TSR_PLAN_EXPLAIN)
+      TSR_RETURN_IF_FAILED(tsr_plan_explain(plan, text, error));
   }
   return text->failed ? tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to write a plan") : TSR_OK;
 }
@@ -128,7 +134,8 @@ static tsr_status plan_to_text(const tsr_plan *plan, tsr_plan_format format, tsr
 tsr_status tsr_plan_write(const tsr_plan *plan, tsr_plan_format format, tsr_writer writer, void *user,
                           tsr_error *error) {
   if (format > TSR_PLAN_EXPLAIN)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "format %d: expected JSON, TEXT or EXPLAIN", (int)format);
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "format %d: expected JSON, TEXT or EXPLAIN",
+                    (int)format);
   tsr_text text = {0};
   tsr_status status = plan_to_text(plan, format, &text, error);
   if (status == TSR_OK && writer(user, text.data, text.bytes))

@@ -5,7 +5,8 @@
 #include "base/text.h"
 #include "plan/plan.h"
 
-/* What lost, and by how much: each parameter in each other layout, everything replicated, one device alone. */
+/* What lost, and by how much: each parameter in each other layout, everything replicated, one device alone.
+ */
 tsr_status tsr_plan_explain(const tsr_plan *plan, tsr_text *text, tsr_error *error);
 
 #endif

@@ -27,13 +27,15 @@ bool tsr_plan_must_split(const tsr_plan *plan, tsr_value value) {
   const tsr_graph_value *at = tsr_graph_at(graph, value);
   bool can_split = false;
   for (int axis = 0; axis < at->shape.axes; axis++) can_split |= at->shape.extent[axis] > 1;
-  if (at->kind != TSR_PARAMETER || at->shape.axes < 2 || !can_split || plan->decision.active_count == 1) return false;
+  if (at->kind != TSR_PARAMETER || at->shape.axes < 2 || !can_split || plan->decision.active_count == 1)
+    return false;
   if (plan->options.replicate == TSR_REPLICATE_AUTO) return false;
   if (plan->options.replicate == TSR_REPLICATE_NEVER) return true;
   double all = 0, own = (double)tsr_shape_count(&at->shape) * (double)tsr_dtype_bytes(at->dtype);
   for (size_t id = 1; id < graph->value_count; id++)
     if (graph->values[id].kind == TSR_PARAMETER)
-      all += (double)tsr_shape_count(&graph->values[id].shape) * (double)tsr_dtype_bytes(graph->values[id].dtype);
+      all += (double)tsr_shape_count(&graph->values[id].shape) *
+             (double)tsr_dtype_bytes(graph->values[id].dtype);
   return own >= 0.01 * all;
 }
 
@@ -52,7 +54,8 @@ static bool has_full_copy(tsr_choice choice) {
 /* A single member holds all of everything, whatever is pinned. */
 static bool pin_allows(const search *s, const tsr_graph_value *value, tsr_choice choice) {
   if (!value->pinned || s->plan->decision.active_count == 1) return true;
-  tsr_place pin = value->pin.on[0].kind == TSR_REPLICATE ? TSR_PLACE_REPLICATE : (tsr_place)value->pin.on[0].axis;
+  tsr_place pin =
+      value->pin.on[0].kind == TSR_REPLICATE ? TSR_PLACE_REPLICATE : (tsr_place)value->pin.on[0].axis;
   return value->producer < 0 ? choice.produced == pin : serves(choice, pin);
 }
 
@@ -60,7 +63,8 @@ static bool allowed(const search *s, tsr_value value, tsr_choice choice) {
   const tsr_graph_value *at = tsr_graph_at(s->plan->graph, value);
   if (!pin_allows(s, at, choice) || (at->output && !has_full_copy(choice))) return false;
   if (s->options->forced.id == value.id && choice.produced != s->options->forced_place) return false;
-  if (s->options->replicate_all && at->kind == TSR_PARAMETER && choice.produced != TSR_PLACE_REPLICATE) return false;
+  if (s->options->replicate_all && at->kind == TSR_PARAMETER && choice.produced != TSR_PLACE_REPLICATE)
+    return false;
   bool exempt = s->options->replicate_all || s->options->forced.id == value.id;
   bool split = !exempt && tsr_plan_must_split(s->plan, value);
   return !(split && tsr_place_in(choice.present, TSR_PLACE_REPLICATE));
@@ -89,14 +93,16 @@ static void make_states(const search *s, tsr_value value) {
   bool produced[TSR_AXES_MAX - TSR_PLACE_MAX] = {false};
   if (at->producer < 0) {
     produced[TSR_PLACE_REPLICATE - TSR_PLACE_MAX] = true;
-    for (int axis = 0; axis < at->shape.axes; axis++) produced[axis - TSR_PLACE_MAX] = at->shape.extent[axis] > 1;
+    for (int axis = 0; axis < at->shape.axes; axis++)
+      produced[axis - TSR_PLACE_MAX] = at->shape.extent[axis] > 1;
     if (at->pinned && at->pin.on[0].kind == TSR_SHARD) produced[at->pin.on[0].axis - TSR_PLACE_MAX] = true;
   } else {
     tsr_rule rules[TSR_RULES_MAX];
     const tsr_node *node = &s->plan->graph->nodes[at->producer];
     int count = tsr_operator_rules_of(node->op)->rules(s->plan->graph, node, rules);
     for (int i = 0; i < count; i++)
-      if (rules[i].out < 0 || at->shape.extent[rules[i].out] > 1) produced[rules[i].out - TSR_PLACE_MAX] = true;
+      if (rules[i].out < 0 || at->shape.extent[rules[i].out] > 1)
+        produced[rules[i].out - TSR_PLACE_MAX] = true;
   }
   for (tsr_place place = TSR_PLACE_MAX; place < TSR_AXES_MAX; place++) {
     bool only_replicated = s->plan->decision.active_count == 1 && place != TSR_PLACE_REPLICATE;
@@ -109,7 +115,7 @@ static int64_t convert_cost(const search *s, tsr_value value, tsr_place from, ts
   int64_t counts[plan->decision.active_count];
   tsr_collective_options options;
   tsr_step step = {.kind = TSR_STEP_CONVERT, .value = value, .from = from, .to = to};
-  step.collective = from >= 0                    ? TSR_ALL_GATHER
+  step.collective = from >= 0                   ? TSR_ALL_GATHER
                     : to == TSR_PLACE_REPLICATE ? TSR_ALL_REDUCE
                                                 : TSR_REDUCE_SCATTER;
   tsr_plan_collective(plan, &step, counts, &options);
@@ -120,7 +126,8 @@ static double most_bytes(const search *s, tsr_value value, tsr_place place) {
   double most = 0;
   for (int r = 0; r < s->plan->decision.active_count; r++) {
     tsr_shape shape = tsr_plan_local_shape(s->plan, value, place, r);
-    double bytes = (double)tsr_shape_count(&shape) * (double)tsr_dtype_bytes(tsr_graph_at(s->plan->graph, value)->dtype);
+    double bytes =
+        (double)tsr_shape_count(&shape) * (double)tsr_dtype_bytes(tsr_graph_at(s->plan->graph, value)->dtype);
     if (bytes > most) most = bytes;
   }
   return most;
@@ -132,7 +139,8 @@ static int64_t choice_cost(const search *s, tsr_value value, tsr_choice choice) 
   for (tsr_place place = TSR_PLACE_MAX; place < TSR_AXES_MAX; place++) {
     if (!tsr_place_in(choice.present, place)) continue;
     if (place != choice.produced) cost += convert_cost(s, value, choice.produced, place);
-    if (s->options->price > 0) cost += tsr_cost_nanoseconds(1e-9 * s->options->price * most_bytes(s, value, place));
+    if (s->options->price > 0)
+      cost += tsr_cost_nanoseconds(1e-9 * s->options->price * most_bytes(s, value, place));
   }
   return cost;
 }
@@ -162,7 +170,8 @@ static int64_t node_cost(const search *s, int node_index, int rule_index, const 
   return slowest;
 }
 
-/* The rule that computes a node cheapest, given in which layouts its inputs and its output exist; -1 = none can. */
+/* The rule that computes a node cheapest, given in which layouts its inputs and its output exist; -1 = none
+ * can. */
 static int best_rule(const tsr_node *node, int rule_count, const tsr_rule *rules, const int64_t *costs,
                      const tsr_choice *inputs, tsr_choice output) {
   int best = -1;
@@ -216,7 +225,8 @@ static tsr_status add_node(const search *s, int node_index) {
   }
   bool added = tsr_factors_add(s->factors, count, variables, cost);
   free(cost);
-  return added ? TSR_OK : tsr_fail(s->error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a table of %zu layouts", size);
+  return added ? TSR_OK
+               : tsr_fail(s->error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a table of %zu layouts", size);
 }
 
 /* value must be served where `anchor` is produced. */
@@ -271,15 +281,16 @@ static void mark_used(const tsr_plan *plan, bool *used) {
   }
 }
 
-tsr_status tsr_plan_search(tsr_plan *plan, const tsr_search_options *options, int64_t *nanoseconds, bool *exact,
-                           tsr_error *error) {
+tsr_status tsr_plan_search(tsr_plan *plan, const tsr_search_options *options, int64_t *nanoseconds,
+                           bool *exact, tsr_error *error) {
   tsr_status status = TSR_OK;
   size_t count = plan->graph->value_count;
   search s = {.plan = plan, .options = options, .error = error};
   int *domains = tsr_calloc(count, sizeof *domains), *states = tsr_calloc(count, sizeof *states);
   bool *used = tsr_calloc(count, sizeof *used);
   s.values = tsr_calloc(count, sizeof *s.values);
-  if (!domains || !states || !used || !s.values) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu values", count);
+  if (!domains || !states || !used || !s.values)
+    TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu values", count);
   mark_used(plan, used);
   *nanoseconds = TSR_COST_FORBIDDEN;
   *exact = true;

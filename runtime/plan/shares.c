@@ -1,7 +1,7 @@
 /* For a bound u on the largest share, the least time T for which the members can take all grains is found by
- * bisection: within T a member takes at most the largest x with nanoseconds[x] <= T. That is exact for one u; the
- * collective's price depends on u alone, so the best u is found by trying all that can matter: from the largest
- * share of the unbounded optimum down to the even share. */
+ * bisection: within T a member takes at most the largest x with nanoseconds[x] <= T. That is exact for one u;
+ * the collective's price depends on u alone, so the best u is found by trying all that can matter: from the
+ * largest share of the unbounded optimum down to the even share. */
 #include "plan/shares.h"
 
 /* Largest x <= limit with row[x] <= time; -1 if even x = 0 takes longer. */
@@ -58,8 +58,8 @@ static int64_t taken_at(const tsr_shares_problem *problem, const int64_t *most, 
   return sum;
 }
 
-/* The most even shares within `time`: all at one level but for those who cannot take so much; what is left over goes
- * to lower members. */
+/* The most even shares within `time`: all at one level but for those who cannot take so much; what is left
+ * over goes to lower members. */
 static void fill(const tsr_shares_problem *problem, int64_t largest, int64_t time, int64_t *shares) {
   for (int r = 0; r < problem->member_count; r++)
     shares[r] = most_within(problem->nanoseconds[r], limit_of(problem, r, largest), time);

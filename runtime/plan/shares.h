@@ -19,8 +19,9 @@ typedef struct tsr_shares_problem {
   void *user;
 } tsr_shares_problem;
 
-/* Exact. False if the capacities do not suffice. shares is filled with member_count numbers; *nanoseconds with the
- * minimum. Ties go to the smaller largest share, then to the most even ones, then to lower members. */
+/* Exact. False if the capacities do not suffice. shares is filled with member_count numbers; *nanoseconds
+ * with the minimum. Ties go to the smaller largest share, then to the most even ones, then to lower members.
+ */
 bool tsr_shares_solve(const tsr_shares_problem *problem, int64_t *shares, int64_t *nanoseconds);
 
 #endif

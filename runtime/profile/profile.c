@@ -71,7 +71,7 @@ static tsr_status measure_links(tsr_group *group, tsr_cluster *cluster, tsr_erro
 /* --- smoothing ------------------------------------------------------------------------------------------------- */
 
 /* Members with the same device and driver that differ by less are taken to be equally fast. */
-static const double NOISE = 1.35;
+static const double NOISE = 2;
 
 static bool same_device(const tsr_cluster_member *a, const tsr_cluster_member *b) {
   return !strcmp(a->name, b->name) && !strcmp(a->driver, b->driver) && tsr_gemm_facts_equal(a->gemm, b->gemm, TSR_CLUSTER_DTYPES);

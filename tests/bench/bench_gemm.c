@@ -137,6 +137,11 @@ static void judge(const bench_shape *shape, const result *r, verdict *verdict) {
   verdict->lowest_size = shape->m;
 }
 
+/* Also where nothing was judged. */
+static bool reached(const verdict *verdict) {
+  return !verdict->judged || verdict->lowest >= goal;
+}
+
 static tsr_status run_one(const options *o, tsr_device *device, bench_shape shape, const char *form,
                           verdict *verdict, json_t *rows, tsr_error *error) {
   bench_product product;
@@ -174,6 +179,7 @@ static void print_head(const options *o, const tsr_device *device) {
          info->driver, openblas_get_corename(), set ? " (set by OPENBLAS_CORETYPE)" : " (detected)",
          getenv("OPENBLAS_NUM_THREADS"));
   printf("    m     n     k  form  GFLOPS  OpenBLAS   ratio  range        pairs\n");
+  fflush(stdout);
 }
 
 static void print_json(const options *o, const tsr_device *device, const verdict *verdict, json_t *rows) {
@@ -182,7 +188,7 @@ static void print_json(const options *o, const tsr_device *device, const verdict
       json_pack("{s:s, s:i, s:s, s:s, s:s, s:f, s:f, s:b, s:O}", "schema", "tessera.bench_gemm/1", "cores",
                 o->cores, "clock", o->clock == CLOCK_MONOTONIC ? "wall" : "cpu", "device", info->name,
                 "openblas", openblas_get_corename(), "goal", goal, "lowest", verdict->lowest, "reached",
-                (int)(verdict->lowest >= goal), "products", rows);
+                (int)reached(verdict), "products", rows);
   json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
   putchar('\n');
   json_decref(document);
@@ -191,7 +197,7 @@ static void print_json(const options *o, const tsr_device *device, const verdict
 static void print_verdict(const options *o, const verdict *verdict) {
   if (!verdict->judged) return;
   printf("goal: square NN products at %.2f of OpenBLAS or more on %d core%s: %s (lowest %.2f, at %lld)\n",
-         goal, o->cores, o->cores == 1 ? "" : "s", verdict->lowest >= goal ? "reached" : "NOT reached",
+         goal, o->cores, o->cores == 1 ? "" : "s", reached(verdict) ? "reached" : "NOT reached",
          verdict->lowest, (long long)verdict->lowest_size);
 }
 
@@ -214,7 +220,7 @@ static int bench(const options *o) {
       print_json(o, device, &verdict, rows);
     else
       print_verdict(o, &verdict);
-    code = verdict.judged && verdict.lowest < goal ? EXIT_FAILURE : EXIT_SUCCESS;
+    code = reached(&verdict) ? EXIT_SUCCESS : EXIT_FAILURE;
   }
   json_decref(rows);
   tsr_device_close(&device);

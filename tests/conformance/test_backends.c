@@ -1,5 +1,5 @@
-/* test_backends.c: the same sessions on every device there is, and on groups that mix them: integers bit for bit, the
- * rest within the oracle's bound. A platform that is missing is skipped. */
+/* test_backends.c: the same sessions on every device there is, and on groups that mix them: integers bit for
+ * bit, the rest within the oracle's bound. A platform that is missing is skipped. */
 #include "exec_support.h"
 
 typedef struct group_row {
@@ -32,22 +32,22 @@ static bool is_here(const exec_setup *setup) {
   return here;
 }
 
-static void run(const exec_setup *setup, tsr_graph *graph, bool integers) {
-  exec_rig rig;
+/* Devices stay open: their kernels are compiled once. */
+static void run(exec_rig *rig, tsr_graph *graph, bool integers) {
   tsr_check check;
-  exec_open(&rig, setup);
-  exec_create(&rig, graph);
-  tsr_source *source = exec_source(rig.plan->graph, integers, 1, 9);
+  exec_create(rig, graph);
+  tsr_source *source = exec_source(rig->plan->graph, integers, 1, 9);
   if (integers)
-    assert_true(exec_run_exact(&rig, source, 2) > 0);
+    assert_true(exec_run_exact(rig, source, 2) > 0);
   else
-    exec_run_bound(&rig, source, 2);
-  exec_ok(tsr_session_check(rig.session, TSR_CHECK_OPTIONS(.seed = 4, .oracle_flops = -1), &check, &exec_error));
+    exec_run_bound(rig, source, 2);
+  exec_ok(
+      tsr_session_check(rig->session, TSR_CHECK_OPTIONS(.seed = 4, .oracle_flops = -1), &check, &exec_error));
   tsr_source_destroy(&source);
-  exec_close(&rig);
+  exec_discard(rig);
 }
 
-static void gemms(const exec_setup *setup, int64_t scale) {
+static void gemms(exec_rig *rig, int64_t scale) {
   static const int64_t sizes[][3] = {{512, 257, 300}, {7, 512, 129}, {1, 1, 1}, {129, 13, 512}};
   for (int i = 0; i < 4; i++)
     for (int form = 0; form < 3; form++) {
@@ -56,14 +56,15 @@ static void gemms(const exec_setup *setup, int64_t scale) {
       tsr_graph *graph = exec_graph();
       tsr_value a = exec_leaf(graph, TSR_INPUT, "a", TSR_F32, 2, ta ? k : m, ta ? m : k), c;
       tsr_value b = exec_leaf(graph, TSR_PARAMETER, "b", TSR_F32, 2, tb ? n : k, tb ? k : n);
-      exec_ok(tsr_graph_matmul(graph, a, b, TSR_MATMUL_OPTIONS(.transpose_a = ta, .transpose_b = tb), &c, &exec_error));
+      exec_ok(tsr_graph_matmul(graph, a, b, TSR_MATMUL_OPTIONS(.transpose_a = ta, .transpose_b = tb), &c,
+                               &exec_error));
       exec_output(graph, "c", c);
       exec_extend(graph, (exec_mode)(i % 3), a, c, 1);
-      run(setup, graph, true);
+      run(rig, graph, true);
     }
 }
 
-static void ffns(const exec_setup *setup, int64_t scale) {
+static void ffns(exec_rig *rig, int64_t scale) {
   for (int mode = 0; mode < 4; mode++)
     for (int activation = 0; activation < TSR_UNARY_COUNT; activation++) {
       bool integers = activation == TSR_UNARY_RELU && mode != EXEC_LOSS;
@@ -77,7 +78,7 @@ static void ffns(const exec_setup *setup, int64_t scale) {
                       .pinned = true,
                       .mode = (exec_mode)mode,
                       .rate = integers ? 1 : 0.01};
-      run(setup, exec_ffn_graph(&ffn), integers);
+      run(rig, exec_ffn_graph(&ffn), integers);
     }
 }
 
@@ -85,8 +86,11 @@ static void conforms(void **state) {
   const group_row *row = *state;
   exec_setup setup = setup_of(row);
   if (!is_here(&setup)) skip();
-  gemms(&setup, row->scale);
-  ffns(&setup, row->scale);
+  exec_rig rig;
+  exec_open(&rig, &setup);
+  gemms(&rig, row->scale);
+  ffns(&rig, row->scale);
+  exec_close(&rig);
 }
 
 int main(void) {

@@ -1,5 +1,6 @@
-/* test_faults.c: memory that is short, on a device or in the host, any allocation that fails, devices that fail in the
- * middle of a step, and calls that make no sense: one status, one line, nothing leaks, nothing hangs. */
+/* test_faults.c: memory that is short, on a device or in the host, any allocation that fails, devices that
+ * fail in the middle of a step, and calls that make no sense: one status, one line, nothing leaks, nothing
+ * hangs. */
 #include "exec_support.h"
 
 static tsr_graph *ffn(tsr_dtype dtype, exec_mode mode) {
@@ -24,12 +25,14 @@ static void bytes_are_short(void **state) {
       assert_true(exec_plan(&rig, ffn(TSR_F32, EXEC_UPDATE)));
       tsr_buffer *taken;
       rig.devices[member]->info.memory_bytes = rig.cluster->members[member].memory_bytes;
-      uint64_t left = rig.plan->members[member].bytes - (uint64_t)missing, all = rig.devices[member]->info.memory_bytes;
+      uint64_t left = rig.plan->members[member].bytes - (uint64_t)missing,
+               all = rig.devices[member]->info.memory_bytes;
       /* Somebody else has taken the rest in the meantime; only the ledger has to believe it. */
       exec_ok(tsr_buffer_create(rig.devices[member], 1, &taken, &exec_error));
       rig.devices[member]->bytes_used = all - left;
       char words[64], prefix[32];
-      snprintf(words, sizeof words, "the plan's %llu bytes", (unsigned long long)rig.plan->members[member].bytes);
+      snprintf(words, sizeof words, "the plan's %llu bytes",
+               (unsigned long long)rig.plan->members[member].bytes);
       snprintf(prefix, sizeof prefix, "rank %d: ", member);
       exec_refused(tsr_session_create(rig.group, rig.plan, rig.devices, 3, &rig.session, &exec_error),
                    TSR_ERROR_OUT_OF_MEMORY, words);
@@ -58,7 +61,8 @@ static bool fail_once(int64_t k, const exec_setup *setup, tsr_graph *(*build)(vo
       tsr_session_create(rig.group, rig.plan, rig.devices, (size_t)setup->members, &rig.session, &exec_error);
   if (status == TSR_OK) status = tsr_session_load(rig.session, source, &exec_error);
   if (status == TSR_OK) status = exec_step(&rig);
-  if (status == TSR_OK) status = tsr_session_check(rig.session, TSR_CHECK_OPTIONS(.seed = 1), &check, &exec_error);
+  if (status == TSR_OK)
+    status = tsr_session_check(rig.session, TSR_CHECK_OPTIONS(.seed = 1), &check, &exec_error);
   if (status == TSR_OK) status = tsr_session_gather(rig.session, y, &array, &exec_error);
   if (status == TSR_OK) status = tsr_session_report(rig.session, &report, NULL, &exec_error);
   tsr_memory_fail_after(-1);
@@ -80,7 +84,8 @@ static tsr_graph *build_update(void) {
 
 static void any_allocation_fails(void **state) {
   (void)state;
-  exec_setup setup = {.members = 2, .max_allocation = 2048, .replicate = TSR_REPLICATE_NEVER, .keep_all = true};
+  exec_setup setup = {
+      .members = 2, .max_allocation = 2048, .replicate = TSR_REPLICATE_NEVER, .keep_all = true};
   int64_t k = 0;
   while (fail_once(k, &setup, build_update)) k++;
   print_message("%lld allocations failed, one at a time\n", (long long)k);
@@ -111,7 +116,8 @@ static void failed_check_restores(void **state) {
   exec_close(&rig);
 }
 
-/* --- a device that fails ----------------------------------------------------------------------------------------- */
+/* --- a device that fails
+ * ----------------------------------------------------------------------------------------- */
 
 static const tsr_device_ops *real;
 static int calls_left;
@@ -121,8 +127,8 @@ static tsr_status failing_gemm(tsr_device *device, const tsr_gemm_call *call, ts
   return real->gemm(device, call, error);
 }
 
-static tsr_status failing_map(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes, tsr_host_mode mode,
-                              void **pointer, tsr_error *error) {
+static tsr_status failing_map(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                              tsr_host_mode mode, void **pointer, tsr_error *error) {
   if (calls_left-- == 0) return tsr_fail(error, TSR_ERROR_DEVICE, "the device fell off the bus");
   return real->host_begin(device, buffer, offset, bytes, mode, pointer, error);
 }
@@ -143,24 +149,28 @@ static void device_fails(void **state) {
       ops.gemm = failing_gemm;
     else
       ops.host_begin = failing_map;
-    calls_left = way / 3;
+    calls_left = way % 2 ? way / 3 : 0;
     rig.devices[1]->ops = &ops;
     if (way == 5)
-      exec_refused(tsr_session_check(rig.session, NULL, &check, &exec_error), TSR_ERROR_DEVICE, "fell off the bus");
+      exec_refused(tsr_session_check(rig.session, NULL, &check, &exec_error), TSR_ERROR_DEVICE,
+                   "fell off the bus");
     else
       exec_refused(exec_step(&rig), TSR_ERROR_DEVICE, "fell off the bus");
     assert_int_equal(exec_error.rank, 1);
     rig.devices[1]->ops = real;
     exec_refused(tsr_session_start(rig.session, &exec_error), TSR_ERROR_POISONED, "only tsr_session_destroy");
     exec_refused(tsr_session_wait(rig.session, &exec_error), TSR_ERROR_POISONED, "only tsr_session_destroy");
-    exec_refused(tsr_session_load(rig.session, source, &exec_error), TSR_ERROR_POISONED, "only tsr_session_destroy");
-    exec_refused(tsr_session_report(rig.session, &report, NULL, &exec_error), TSR_ERROR_POISONED, "failed earlier");
+    exec_refused(tsr_session_load(rig.session, source, &exec_error), TSR_ERROR_POISONED,
+                 "only tsr_session_destroy");
+    exec_refused(tsr_session_report(rig.session, &report, NULL, &exec_error), TSR_ERROR_POISONED,
+                 "failed earlier");
     tsr_source_destroy(&source);
     exec_close(&rig);
   }
 }
 
-/* --- misuse ------------------------------------------------------------------------------------------------------ */
+/* --- misuse
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void wrong_order(void **state) {
   (void)state;
@@ -176,9 +186,10 @@ static void wrong_order(void **state) {
   exec_ok(tsr_session_start(rig.session, &exec_error));
   exec_refused(tsr_session_start(rig.session, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "in flight");
   exec_refused(tsr_session_load(rig.session, source, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "in flight");
-  while (!done || rig.session->own_part_ended == false) exec_ok(tsr_session_test(rig.session, &done, &exec_error));
-  exec_refused(tsr_session_report(rig.session, &(tsr_report){0}, NULL, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
-               "tsr_session_wait first");
+  while (!done || rig.session->own_part_ended == false)
+    exec_ok(tsr_session_test(rig.session, &done, &exec_error));
+  exec_refused(tsr_session_report(rig.session, &(tsr_report){0}, NULL, &exec_error),
+               TSR_ERROR_INVALID_ARGUMENT, "tsr_session_wait first");
   exec_ok(tsr_session_wait(rig.session, &exec_error));
   exec_ok(tsr_session_start(rig.session, &exec_error)); /* destroyed in flight */
   tsr_source_destroy(&source);
@@ -194,24 +205,35 @@ static void wrong_arguments(void **state) {
   exec_create(&rig, ffn(TSR_F32, EXEC_UPDATE));
   tsr_value x = exec_value(&rig, "x"), y = exec_value(&rig, "y"), none = {0}, far = {9999};
   tsr_array array = tsr_array_dense(data, TSR_F32, &right), turned = tsr_array_dense(data, TSR_F32, &wrong);
-  tsr_array missing = tsr_array_dense(NULL, TSR_F32, &right), strange = tsr_array_dense(data, (tsr_dtype)77, &right);
-  exec_refused(tsr_session_bind(rig.session, 3, x, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "member 3");
-  exec_refused(tsr_session_bind(rig.session, -1, x, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "member -1");
-  exec_refused(tsr_session_bind(rig.session, 0, x, &turned, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "[13, 7]");
-  exec_refused(tsr_session_bind(rig.session, 0, x, &missing, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "NULL");
-  exec_refused(tsr_session_read(rig.session, 0, y, &strange, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "dtype");
-  exec_refused(tsr_session_bind(rig.session, 0, y, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "computed");
-  exec_refused(tsr_session_bind(rig.session, 0, none, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "value 0");
-  exec_refused(tsr_session_read(rig.session, 0, far, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "value 9999");
-  exec_refused(tsr_session_gather(rig.session, far, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "value 9999");
+  tsr_array missing = tsr_array_dense(NULL, TSR_F32, &right),
+            strange = tsr_array_dense(data, (tsr_dtype)77, &right);
+  exec_refused(tsr_session_bind(rig.session, 3, x, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "member 3");
+  exec_refused(tsr_session_bind(rig.session, -1, x, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "member -1");
+  exec_refused(tsr_session_bind(rig.session, 0, x, &turned, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "[13, 7]");
+  exec_refused(tsr_session_bind(rig.session, 0, x, &missing, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "NULL");
+  exec_refused(tsr_session_read(rig.session, 0, y, &strange, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "dtype");
+  exec_refused(tsr_session_bind(rig.session, 0, y, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "computed");
+  exec_refused(tsr_session_bind(rig.session, 0, none, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "value 0");
+  exec_refused(tsr_session_read(rig.session, 0, far, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "value 9999");
+  exec_refused(tsr_session_gather(rig.session, far, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "value 9999");
   exec_refused(tsr_session_gather(rig.session, y, &turned, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "shape");
   exec_refused(tsr_session_gather(rig.session, y, &missing, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "NULL");
   tsr_value inner = rig.plan->graph->nodes[0].output;
-  exec_refused(tsr_session_read(rig.session, 0, inner, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "no output");
+  exec_refused(tsr_session_read(rig.session, 0, inner, &array, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "no output");
   exec_ok(tsr_session_gather(rig.session, y, NULL, &exec_error));
   tsr_check check;
-  exec_refused(tsr_session_check(rig.session, &(tsr_check_options){0}, &check, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
-               "struct_size");
+  exec_refused(tsr_session_check(rig.session, &(tsr_check_options){0}, &check, &exec_error),
+               TSR_ERROR_INVALID_ARGUMENT, "struct_size");
   exec_close(&rig);
 }
 
@@ -229,7 +251,8 @@ static void wrong_sources(void **state) {
   exec_ok(tsr_source_add_constant(source, "b1", 1, &exec_error));
   exec_refused(tsr_session_load(rig.session, source, &exec_error), TSR_ERROR_NOT_FOUND, "while loading");
   exec_ok(tsr_source_add_array(source, "w1", &array, &exec_error));
-  exec_refused(tsr_session_load(rig.session, source, &exec_error), TSR_ERROR_INVALID_ARGUMENT, "while loading w1");
+  exec_refused(tsr_session_load(rig.session, source, &exec_error), TSR_ERROR_INVALID_ARGUMENT,
+               "while loading w1");
   tsr_source_destroy(&source);
   source = exec_source(rig.plan->graph, true, 1, 7);
   exec_ok(tsr_session_load(rig.session, source, &exec_error));
@@ -248,8 +271,8 @@ static void plans_that_do_not_match(void **state) {
   exec_refused(tsr_session_create(rig.group, rig.plan, rig.devices, 2, &rig.session, &exec_error),
                TSR_ERROR_INVALID_ARGUMENT, "2 devices");
   rig.devices[2]->gemm[TSR_F32].panel = 16;
-  exec_refused(tsr_session_create(rig.group, rig.plan, rig.devices, 3, &rig.session, &exec_error), TSR_ERROR_MISMATCH,
-               "rank 2");
+  exec_refused(tsr_session_create(rig.group, rig.plan, rig.devices, 3, &rig.session, &exec_error),
+               TSR_ERROR_MISMATCH, "rank 2");
   rig.devices[2]->gemm[TSR_F32].panel = 0;
   exec_discard(&rig);
   for (int i = 0; i < 3; i++) exec_ok(tsr_cluster_set_memory(rig.cluster, i, 100, &exec_error));

@@ -1,5 +1,5 @@
-/* test_minilm.c: a real feed-forward block with real weights: its output against the stored reference, and ten steps of
- * gradient descent whose losses are known. On the host device (1 and 4 members) and on pocl. */
+/* test_minilm.c: a real feed-forward block with real weights: its output against the stored reference, and
+ * ten steps of gradient descent whose losses are known. On the host device (1 and 4 members) and on pocl. */
 #include "exec_support.h"
 
 enum { M = 64, D = 384, H = 1536, STEPS = 10 };
@@ -30,14 +30,16 @@ static tsr_source *open_contents(void) {
   for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
     char path[1024];
     snprintf(path, sizeof path, "%s/minilm_ffn/%s.safetensors", getenv("TSR_TEST_DATA"), contents[i].file);
-    exec_ok(tsr_source_add_file(source, contents[i].name, path, contents[i].tensor, contents[i].transposed, &exec_error));
+    exec_ok(tsr_source_add_file(source, contents[i].name, path, contents[i].tensor, contents[i].transposed,
+                                &exec_error));
   }
   return source;
 }
 
 /* The first step is within the oracle's bound, which is within it of the stored reference. */
 static void compare_output(exec_rig *rig, const tsr_source *source) {
-  double *y = exec_gather(rig, exec_value(rig, "y")), *reference = calloc(M * D, sizeof *reference), worst = 0;
+  double *y = exec_gather(rig, exec_value(rig, "y")), *reference = calloc(M * D, sizeof *reference),
+         worst = 0;
   tsr_shape shape = tsr_shape_of(2, M, D);
   tsr_array array = tsr_array_dense(reference, TSR_F64, &shape);
   exec_ok(tsr_source_read(source, "reference", &shape, (int64_t[]){0, 0}, &array, &exec_error));
@@ -75,7 +77,8 @@ static void on_host(void **state) {
 
 static void on_four_hosts(void **state) {
   (void)state;
-  train(&(exec_setup){.members = 4, .speeds = {1, 2, 1, 3}, .replicate = TSR_REPLICATE_NEVER, .keep_all = true});
+  train(&(exec_setup){
+      .members = 4, .speeds = {1, 2, 1, 3}, .replicate = TSR_REPLICATE_NEVER, .keep_all = true});
 }
 
 static void on_pocl(void **state) {

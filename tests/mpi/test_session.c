@@ -1,7 +1,7 @@
-/* test_session.c: sessions over MPI: forward, backward and training bit for bit as on sim members, run after run, on
- * mpiexec -n 1, 2, 3, 4, 7; failures of one rank, the same status everywhere. TSR_TEST_DEVICES, a comma list by rank
- * (the last stands for the rest), chooses devices other than host; each rank then loads its own driver alone. Each rank
- * prints its failures; the exit code is not 0 if one has any. */
+/* test_session.c: sessions over MPI: forward, backward and training bit for bit as on sim members, run after
+ * run, on mpiexec -n 1, 2, 3, 4, 7; failures of one rank, the same status everywhere. TSR_TEST_DEVICES, a
+ * comma list by rank (the last stands for the rest), chooses devices other than host; each rank then loads
+ * its own driver alone. Each rank prints its failures; the exit code is not 0 if one has any. */
 #include <mpi.h>
 
 #include <tessera/mpi.h>
@@ -23,20 +23,21 @@ static void report(const char *where, int line, const char *text) {
   fflush(stdout);
   failures++;
 }
-#define CHECK(condition)                                                                                               \
-  do {                                                                                                                 \
-    if (!(condition)) report(__func__, __LINE__, #condition);                                                          \
+#define CHECK(condition)                                                                                     \
+  do {                                                                                                       \
+    if (!(condition)) report(__func__, __LINE__, #condition);                                                \
   } while (0)
 /* What follows makes no sense without. */
-#define NEED_OK(call)                                                                                                  \
-  do {                                                                                                                 \
-    if ((call) != TSR_OK) {                                                                                            \
-      report(__func__, __LINE__, error.message);                                                                       \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                                    \
-    }                                                                                                                  \
+#define NEED_OK(call)                                                                                        \
+  do {                                                                                                       \
+    if ((call) != TSR_OK) {                                                                                  \
+      report(__func__, __LINE__, error.message);                                                             \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                          \
+    }                                                                                                        \
   } while (0)
 
-/* --- devices ----------------------------------------------------------------------------------------------------- */
+/* --- devices
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* One rank, one driver: before the first OpenCL call. */
 static void choose_device(void) {
@@ -67,7 +68,8 @@ static bool all_have_devices(void) {
   return all;
 }
 
-/* --- a training step of a block ---------------------------------------------------------------------------------- */
+/* --- a training step of a block
+ * ---------------------------------------------------------------------------------- */
 
 enum { M = 33, D = 40, H = 130, STEPS = 3 };
 
@@ -103,8 +105,8 @@ static tsr_source *make_source(void) {
   return source;
 }
 
-/* The cluster as it is, or of as many hosts; every member seems as fast as its number says, and links cost nothing, so
- * that everybody gets a part, and no two the same. */
+/* The cluster as it is, or of as many hosts; every member seems as fast as its number says, and links cost
+ * nothing, so that everybody gets a part, and no two the same. */
 static tsr_plan *make_plan(tsr_group *group, tsr_device *const *devices, size_t count) {
   tsr_cluster *cluster;
   tsr_plan *plan = NULL;
@@ -120,8 +122,8 @@ static tsr_plan *make_plan(tsr_group *group, tsr_device *const *devices, size_t 
         cluster->members[i].curves[TSR_F32][form].points[j].seconds = 1e-6 * (j + 1) / (1 + i % 3);
   if (tsr_group_local_member(group, 0) == 0) {
     tsr_graph *graph = make_graph();
-    NEED_OK(tsr_plan_create(graph, cluster, TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_NEVER, .keep_all = true), &plan,
-                            &error));
+    NEED_OK(tsr_plan_create(
+        graph, cluster, TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_NEVER, .keep_all = true), &plan, &error));
     tsr_graph_destroy(&graph);
   }
   NEED_OK(tsr_plan_share(group, context, &plan, &error));
@@ -210,7 +212,8 @@ static void same_bits(tsr_group *group, tsr_device *device) {
   free(second);
 }
 
-/* --- failures of one rank ----------------------------------------------------------------------------------------- */
+/* --- failures of one rank
+ * ----------------------------------------------------------------------------------------- */
 
 static void expect_everywhere(tsr_status found, tsr_status wanted, int of) {
   char prefix[24];
@@ -229,7 +232,8 @@ static void failures_are_shared(tsr_group *group, tsr_device *device) {
 
   uint64_t used = device->bytes_used;
   if (rank == last) device->bytes_used = device->info.memory_bytes - plan->members[last].bytes + 1;
-  expect_everywhere(tsr_session_create(group, plan, &device, 1, &session, &error), TSR_ERROR_OUT_OF_MEMORY, last);
+  expect_everywhere(tsr_session_create(group, plan, &device, 1, &session, &error), TSR_ERROR_OUT_OF_MEMORY,
+                    last);
   device->bytes_used = used;
 
   for (int64_t k = 0; k < 12; k += 3) {
@@ -255,7 +259,8 @@ static tsr_status failing_gemm(tsr_device *device, const tsr_gemm_call *call, ts
   return tsr_fail(own, TSR_ERROR_DEVICE, "the device fell off the bus");
 }
 
-/* A device that fails within a step: its rank says so, nobody waits for it. The group is of no use afterwards. */
+/* A device that fails within a step: its rank says so, nobody waits for it. The group is of no use
+ * afterwards. */
 static void device_fails(tsr_group *group, tsr_device *device) {
   tsr_plan *plan = make_plan(group, &device, 1);
   tsr_session *session;

@@ -1,5 +1,6 @@
 /* plan_checker.c: walks the steps of a lowered plan as a simulator would: every storage holds at most one
- * buffer's contents at a time, a step may only read what is there, and what must stand at the end is there. */
+ * buffer's contents at a time, a step may only read what is there, and what must stand at the end is there.
+ */
 #include "plan_support.h"
 
 #include "plan/buffers.h"
@@ -26,7 +27,8 @@ static void reads(const walk *w, tsr_value value, tsr_place place, int step) {
   int buffer = find(w->plan, value, place);
   if (buffer < 0) fail_msg("step %d reads value %u as %s: no buffer", step, value.id, tsr_place_name(place));
   if (w->holds[w->plan->buffers[buffer].storage] != buffer)
-    fail_msg("step %d reads value %u as %s: its memory holds something else", step, value.id, tsr_place_name(place));
+    fail_msg("step %d reads value %u as %s: its memory holds something else", step, value.id,
+             tsr_place_name(place));
   if (w->target_written[value.id]) fail_msg("step %d reads value %u after it was replaced", step, value.id);
 }
 
@@ -38,12 +40,14 @@ static void writes(walk *w, tsr_value value, tsr_place place, int step) {
 }
 
 static bool elementwise(tsr_operator op) {
-  return op == TSR_OPERATOR_ADD || op == TSR_OPERATOR_MULTIPLY || op == TSR_OPERATOR_SCALE || op == TSR_OPERATOR_UNARY ||
-         op == TSR_OPERATOR_UNARY_GRADIENT;
+  return op == TSR_OPERATOR_ADD || op == TSR_OPERATOR_MULTIPLY || op == TSR_OPERATOR_SCALE ||
+         op == TSR_OPERATOR_UNARY || op == TSR_OPERATOR_UNARY_GRADIENT;
 }
 
-/* A step may write over an input of its own only element by element, and the input must lie as the output does. */
-static void overwrites_legally(const walk *w, const tsr_step *step, tsr_value input, tsr_place in, int number) {
+/* A step may write over an input of its own only element by element, and the input must lie as the output
+ * does. */
+static void overwrites_legally(const walk *w, const tsr_step *step, tsr_value input, tsr_place in,
+                               int number) {
   const tsr_plan *plan = w->plan;
   int from = find(plan, input, in), to = find(plan, step->value, step->to);
   const tsr_plan_buffer *source = &plan->buffers[from], *target = &plan->buffers[to];
@@ -53,14 +57,16 @@ static void overwrites_legally(const walk *w, const tsr_step *step, tsr_value in
                         source->place == target->place && source->panels == target->panels &&
                         tsr_shape_equal(&tsr_graph_at(plan->graph, input)->shape,
                                         &tsr_graph_at(plan->graph, step->value)->shape));
-  if (!legal) fail_msg("step %d writes value %u over value %u, which it reads", number, step->value.id, input.id);
+  if (!legal)
+    fail_msg("step %d writes value %u over value %u, which it reads", number, step->value.id, input.id);
 }
 
 static void check_node(walk *w, const tsr_step *step, int number) {
   const tsr_graph *graph = w->plan->graph;
   const tsr_node *node = &graph->nodes[step->node];
   tsr_rule rules[TSR_RULES_MAX];
-  int count = tsr_operator_rules_of(node->op)->rules(graph, node, rules), chosen = w->plan->decision.rules[step->node];
+  int count = tsr_operator_rules_of(node->op)->rules(graph, node, rules),
+      chosen = w->plan->decision.rules[step->node];
   assert_in_range(chosen, 0, count - 1);
   for (int j = 0; j < node->input_count; j++) reads(w, node->inputs[j], rules[chosen].in[j], number);
   for (int j = 0; j < node->input_count; j++)

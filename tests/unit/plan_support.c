@@ -1,5 +1,5 @@
-/* plan_support.c: clusters, graphs and random numbers for tests of the planner. The checker of lowered plans is
- * plan_checker.c. */
+/* plan_support.c: clusters, graphs and random numbers for tests of the planner. The checker of lowered plans
+ * is plan_checker.c. */
 #include "plan_support.h"
 
 tsr_context *plan_context;
@@ -61,8 +61,8 @@ static void fill_member(tsr_cluster_member *member, const plan_device *device) {
                                  .kind = TSR_DEVICE_CPU,
                                  .memory_bytes = (uint64_t)(device->memory_gb * 1e9),
                                  .launch_seconds = device->launch_seconds ? device->launch_seconds : 1e-5,
-                                 .memory_bandwidth =
-                                     device->memory_bandwidth ? device->memory_bandwidth : device->gflops * 1e8};
+                                 .memory_bandwidth = device->memory_bandwidth ? device->memory_bandwidth
+                                                                              : device->gflops * 1e8};
   member->max_allocation_bytes = member->memory_bytes / 4;
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++) {
     member->gemm[dtype] = (tsr_gemm_facts){.family = device->panel ? TSR_GEMM_PANEL : TSR_GEMM_REFERENCE,
@@ -75,8 +75,8 @@ static void fill_member(tsr_cluster_member *member, const plan_device *device) {
       for (int i = 0; i < 9; i++) {
         int64_t m = rows[i / 3], side = sides[i % 3];
         double flops = 2.0 * (double)m * (double)side * (double)side;
-        member->curves[dtype][form].points[i] = (tsr_gemm_point){
-            m, side, member->launch_seconds + flops / (device->gflops * 1e9 / (dtype + 1))};
+        member->curves[dtype][form].points[i] =
+            (tsr_gemm_point){m, side, member->launch_seconds + flops / (device->gflops * 1e9 / (dtype + 1))};
         member->curves[dtype][form].count = i + 1;
       }
   }
@@ -183,7 +183,8 @@ tsr_graph *plan_ffn(int64_t m, int64_t d, int64_t h, bool backward, bool pinned)
   return graph;
 }
 
-/* --- random graphs: square matrices, so that any two values fit together --------------------------------- */
+/* --- random graphs: square matrices, so that any two values fit together ---------------------------------
+ */
 
 typedef struct pool {
   tsr_graph *graph;
@@ -200,17 +201,14 @@ static tsr_value random_operator(const pool *p) {
   tsr_graph *graph = p->graph;
   tsr_value a = pick(p), b = pick(p), out;
   switch (plan_between(0, 6)) {
-  case 0:
-    plan_ok(tsr_graph_add(graph, 1, a, 1, b, &out, &plan_error));
-    return out;
-  case 1:
-    plan_ok(tsr_graph_multiply(graph, a, b, &out, &plan_error));
-    return out;
+  case 0: plan_ok(tsr_graph_add(graph, 1, a, 1, b, &out, &plan_error)); return out;
+  case 1: plan_ok(tsr_graph_multiply(graph, a, b, &out, &plan_error)); return out;
   case 2:
     plan_ok(tsr_graph_unary(graph, (tsr_unary)plan_between(0, TSR_UNARY_COUNT - 1), a, &out, &plan_error));
     return out;
   case 3: { /* a residual of a bias: the reduction of one value broadcast over another */
-    plan_ok(tsr_graph_reduce(graph, plan_chance(70) ? TSR_SUM : TSR_MAX, (int)plan_between(0, 1), a, &out, &plan_error));
+    plan_ok(tsr_graph_reduce(graph, plan_chance(70) ? TSR_SUM : TSR_MAX, (int)plan_between(0, 1), a, &out,
+                             &plan_error));
     plan_ok(tsr_graph_add(graph, 1, b, 1, out, &out, &plan_error));
     return out;
   }

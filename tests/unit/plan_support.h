@@ -63,8 +63,8 @@ tsr_graph *plan_gemm(int64_t m, int64_t n, int64_t k, bool backward);
 tsr_graph *plan_linear(int64_t m, int64_t d_in, int64_t d_out, bool backward);
 tsr_graph *plan_ffn(int64_t m, int64_t d, int64_t h, bool backward, bool pinned);
 
-/* A random graph of up to `operators` operators with residuals, shared inputs, beta c, activations, reductions,
- * pins, gradients and assigns. */
+/* A random graph of up to `operators` operators with residuals, shared inputs, beta c, activations,
+ * reductions, pins, gradients and assigns. */
 tsr_graph *plan_random_graph(int operators);
 
 /* The plan, which is feasible or not; NULL = no layout is allowed; the graph is destroyed. */
@@ -77,8 +77,8 @@ char *plan_cluster_text(const tsr_cluster *cluster);
 /* A value's id by name, leaf or output. */
 tsr_value plan_value(const tsr_plan *plan, const char *name);
 
-/* Steps have their inputs when they run, what must stand at the end does, buffers that share memory never need
- * it at once, no storage is too small, and bytes are what they are said to be. */
+/* Steps have their inputs when they run, what must stand at the end does, buffers that share memory never
+ * need it at once, no storage is too small, and bytes are what they are said to be. */
 void plan_check(const tsr_plan *plan);
 
 #endif

@@ -1,5 +1,5 @@
-/* Room runtime/plan: variable elimination against brute force over every assignment, with forbidden entries, and
- * under a limit of the width. */
+/* Room runtime/plan: variable elimination against brute force over every assignment, with forbidden entries,
+ * and under a limit of the width. */
 #include "plan_support.h"
 
 #include "plan/factors.h"
@@ -33,7 +33,8 @@ static void make_table(problem *p, table *t, int forbidden) {
 
 static void make_problem(problem *p, int forbidden) {
   p->variable_count = (int)plan_between(1, VARIABLES);
-  for (int v = 0; v < p->variable_count; v++) p->domains[v] = (int)plan_between(1, p->variable_count > 5 ? 4 : DOMAIN);
+  for (int v = 0; v < p->variable_count; v++)
+    p->domains[v] = (int)plan_between(1, p->variable_count > 5 ? 4 : DOMAIN);
   p->table_count = (int)plan_between(0, TABLES);
   for (int i = 0; i < p->table_count; i++) make_table(p, &p->tables[i], forbidden);
 }

@@ -1,6 +1,7 @@
-/* Room runtime/plan: what follows from a decision. Random graphs on equal, unequal, roomy and scarce members are
- * lowered and walked by the checker; in-place updates, simultaneous assigns, fused steps and pinned layouts by name;
- * memory: nobody over the limit, more memory never hurts, and a shortage is named to the byte. */
+/* Room runtime/plan: what follows from a decision. Random graphs on equal, unequal, roomy and scarce members
+ * are lowered and walked by the checker; in-place updates, simultaneous assigns, fused steps and pinned
+ * layouts by name; memory: nobody over the limit, more memory never hurts, and a shortage is named to the
+ * byte. */
 #include "plan_support.h"
 
 #include "plan/buffers.h"
@@ -54,15 +55,18 @@ static void random_plans_are_sound(void **state) {
     }
     for (int b = 0; b < plan->buffer_count; b++) panels += plan->buffers[b].panels;
     for (size_t id = 1; id < plan->graph->value_count; id++)
-      in_place += plan->graph->values[id].assigned.id && tsr_plan_updates_in_place(plan, (tsr_value){(uint32_t)id});
+      in_place +=
+          plan->graph->values[id].assigned.id && tsr_plan_updates_in_place(plan, (tsr_value){(uint32_t)id});
     tsr_plan_destroy(&plan);
     tsr_cluster_destroy(&cluster);
   }
   assert_true(refused < CASES / 4);
-  assert_true(fused > 2 && converts > 100 && in_place > 20 && copies > 20 && panels > 20); /* all of it happened */
+  assert_true(fused > 2 && converts > 100 && in_place > 20 && copies > 20 &&
+              panels > 20); /* all of it happened */
 }
 
-/* --- by name ---------------------------------------------------------------------------------------------- */
+/* --- by name ----------------------------------------------------------------------------------------------
+ */
 
 static tsr_value matrix_state(tsr_graph *graph, const char *name) {
   tsr_shape shape = tsr_shape_of(2, 8, 8);
@@ -179,8 +183,8 @@ static void pinned_offsets_are_kept(void **state) {
     plan_ok(tsr_graph_output(graph, "y", y, &plan_error));
     plan_ok(tsr_graph_pin(graph, y, contradict ? &other : &by_rows, &plan_error));
     tsr_plan *plan = NULL;
-    tsr_status status =
-        tsr_plan_create(graph, cluster, TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_AUTO), &plan, &plan_error);
+    tsr_status status = tsr_plan_create(graph, cluster, TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_AUTO),
+                                        &plan, &plan_error);
     if (contradict) {
       plan_refused(status, TSR_ERROR_INVALID_ARGUMENT, "\"y\"");
     } else {
@@ -208,13 +212,15 @@ static void pinned_offsets_and_no_memory_are_refused(void **state) {
   plan_ok(tsr_graph_matmul(graph, x, w, NULL, &y, &plan_error));
   plan_ok(tsr_graph_output(graph, "y", y, &plan_error));
   tsr_plan *plan;
-  plan_refused(tsr_plan_create(graph, cluster, NULL, &plan, &plan_error), TSR_ERROR_INFEASIBLE, "is short by");
+  plan_refused(tsr_plan_create(graph, cluster, NULL, &plan, &plan_error), TSR_ERROR_INFEASIBLE,
+               "is short by");
   tsr_plan_destroy(&plan);
   tsr_graph_destroy(&graph);
   tsr_cluster_destroy(&cluster);
 }
 
-/* Weights of one element, axes of one element that are pinned to be split, one member that is told to split. */
+/* Weights of one element, axes of one element that are pinned to be split, one member that is told to split.
+ */
 static void ragged_and_tiny_shapes_are_planned(void **state) {
   (void)state;
   static const int64_t extents[] = {1, 7, 13, 257, 1000};
@@ -246,7 +252,8 @@ static void ragged_and_tiny_shapes_are_planned(void **state) {
   }
 }
 
-/* --- memory ----------------------------------------------------------------------------------------------- */
+/* --- memory -----------------------------------------------------------------------------------------------
+ */
 
 /* As memory grows, what was feasible stays so. */
 static void more_memory_never_hurts(void **state) {
@@ -259,7 +266,8 @@ static void more_memory_never_hurts(void **state) {
       tsr_plan_options options = random_options();
       tsr_cluster *cluster = random_cluster((int)plan_between(1, 4));
       for (int m = 0; m < cluster->member_count; m++) {
-        plan_ok(tsr_cluster_set_memory(cluster, m, 1000 * kilobytes / (uint64_t)(plan_between(1, 3)), &plan_error));
+        plan_ok(tsr_cluster_set_memory(cluster, m, 1000 * kilobytes / (uint64_t)(plan_between(1, 3)),
+                                       &plan_error));
         cluster->members[m].max_allocation_bytes = cluster->members[m].memory_bytes;
       }
       options.replicate = TSR_REPLICATE_AUTO;

@@ -1,6 +1,6 @@
-/* Room runtime/plan: the results that the project names. The Megatron pairing out of the search, the split by rows for
- * many of them, no split of what is tiny, the 26 GB weight on 24 GB devices, what --explain says, unequal speeds, and
- * `exact` and `gap` against brute force over layouts and shares. */
+/* Room runtime/plan: the results that the project names. The Megatron pairing out of the search, the split by
+ * rows for many of them, no split of what is tiny, the 26 GB weight on 24 GB devices, what --explain says,
+ * unequal speeds, and `exact` and `gap` against brute force over layouts and shares. */
 #include "plan_support.h"
 
 #include <math.h>
@@ -28,8 +28,8 @@ static tsr_place produced(const tsr_plan *plan, const char *name) {
   return plan->decision.choices[plan_value(plan, name).id].produced;
 }
 
-/* w1 by columns, w2 by rows, and nothing is sent but the sums of M x D: each in one all-reduce, or in its two halves
- * with an elementwise step on the shards between them. */
+/* w1 by columns, w2 by rows, and nothing is sent but the sums of M x D: each in one all-reduce, or in its two
+ * halves with an elementwise step on the shards between them. */
 static void check_pairing(const tsr_plan *plan, int sums, int64_t m, int64_t d) {
   plan_check(plan);
   assert_int_equal(produced(plan, "w1"), 1);
@@ -58,7 +58,8 @@ static void never_gives_the_megatron_pairing(void **state) {
       assert_int_equal(count_collectives(plan, TSR_ALL_REDUCE), 1 + backward);
       assert_true(plan->exact);
       tsr_plan_destroy(&plan);
-      for (int i = 0; i < members; i++) cluster->members[i].memory_bandwidth = 1e10; /* a bias takes its time */
+      for (int i = 0; i < members; i++)
+        cluster->members[i].memory_bandwidth = 1e10; /* a bias takes its time */
       plan = plan_fit(plan_ffn(512, 2048, 8192, backward, true), cluster,
                       TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_NEVER, .keep_all = true));
       check_pairing(plan, 1 + backward, 512, 2048);
@@ -98,7 +99,8 @@ static void what_is_tiny_is_not_split(void **state) {
   }
 }
 
-/* --- the main job ----------------------------------------------------------------------------------------- */
+/* --- the main job -----------------------------------------------------------------------------------------
+ */
 
 static void a_weight_of_26_gb_is_refused_by_one_device(void **state) {
   (void)state;
@@ -107,7 +109,8 @@ static void a_weight_of_26_gb_is_refused_by_one_device(void **state) {
     tsr_graph *graph = plan_gemm(512, 130000, 50000, backward);
     tsr_plan *plan;
     plan_refused(tsr_plan_create(graph, one, NULL, &plan, &plan_error), TSR_ERROR_INFEASIBLE,
-                 backward ? "3 such devices (24.0 GB each) would do" : "2 such devices (24.0 GB each) would do");
+                 backward ? "3 such devices (24.0 GB each) would do"
+                          : "2 such devices (24.0 GB each) would do");
     printf("%s\n", plan_error.message);
     assert_non_null(strstr(plan_error.message, backward ? "gradients 26.0 GB" : "weights 26.0 GB"));
     assert_non_null(strstr(plan_error.message, "on 1 device, 24.0 GB there"));
@@ -131,7 +134,8 @@ static void unequal_memory_gets_unequal_shares(void **state) {
   tsr_cluster *cluster = plan_cluster(4, devices);
   tsr_plan *plan = plan_fit(plan_gemm(512, 130000, 50000, true), cluster, NULL);
   plan_check(plan);
-  assert_true(plan->members[3].share < plan->members[2].share && plan->members[2].share < plan->members[0].share);
+  assert_true(plan->members[3].share < plan->members[2].share &&
+              plan->members[2].share < plan->members[0].share);
   /* A quarter of weight and gradient is more than the smallest has. */
   assert_true(2 * 26e9 / 4 > (double)tsr_plan_usable_bytes(plan, 3));
   tsr_plan_destroy(&plan);
@@ -139,7 +143,8 @@ static void unequal_memory_gets_unequal_shares(void **state) {
   tsr_cluster_destroy(&cluster);
   cluster = plan_cluster(4, devices);
   tsr_graph *graph = plan_gemm(512, 130000, 50000, true);
-  plan_refused(tsr_plan_create(graph, cluster, NULL, &plan, &plan_error), TSR_ERROR_INFEASIBLE, "on 4 devices");
+  plan_refused(tsr_plan_create(graph, cluster, NULL, &plan, &plan_error), TSR_ERROR_INFEASIBLE,
+               "on 4 devices");
   printf("%s\n", plan_error.message);
   tsr_plan_destroy(&plan);
   tsr_graph_destroy(&graph);
@@ -177,7 +182,8 @@ static void explain_says_what_lost(void **state) {
   tsr_cluster_destroy(&cluster);
 }
 
-/* --- unequal speeds --------------------------------------------------------------------------------------- */
+/* --- unequal speeds ---------------------------------------------------------------------------------------
+ */
 
 static void shares_follow_speed(void **state) {
   (void)state;
@@ -215,10 +221,11 @@ static void a_slow_member_is_left_out(void **state) {
   tsr_cluster_destroy(&cluster);
 }
 
-/* --- exact and gap ---------------------------------------------------------------------------------------- */
+/* --- exact and gap ----------------------------------------------------------------------------------------
+ */
 
-/* The cheapest over every division of every dimension among two members, each with its best layouts, in the cost of
- * the search: the grid is every whole number. */
+/* The cheapest over every division of every dimension among two members, each with its best layouts, in the
+ * cost of the search: the grid is every whole number. */
 static int64_t best_of_grid(tsr_plan *plan) {
   int64_t best = TSR_COST_FORBIDDEN, *offsets = plan->decision.offsets;
   tsr_search_options options = {0};
@@ -277,7 +284,8 @@ static void exact_and_gap_are_true(void **state) {
     plan_check(plan);
     int64_t own = tsr_plan_layout_cost(plan), best = best_of_grid(plan);
     assert_true(best <= own);
-    if (plan->exact && best < own) fail_msg("case %d: %" PRId64 " is called exact, but %" PRId64 " is possible", i, own, best);
+    if (plan->exact && best < own)
+      fail_msg("case %d: %" PRId64 " is called exact, but %" PRId64 " is possible", i, own, best);
     if ((double)own > (1 + plan->gap) * (double)best + 1)
       fail_msg("case %d: %" PRId64 ", the best is %" PRId64 ", gap %g", i, own, best, plan->gap);
     exact += plan->exact;

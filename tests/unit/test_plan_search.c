@@ -1,7 +1,7 @@
-/* Room runtime/plan: the layout search against brute force. For random graphs of up to five operators on one to
- * three equal members: no assignment of layouts to values (made as a node can make them, existing in any set of
- * layouts that collectives reach) and of rules to nodes is allowed and costs less, and the assignment that was
- * found costs what the search says. */
+/* Room runtime/plan: the layout search against brute force. For random graphs of up to five operators on one
+ * to three equal members: no assignment of layouts to values (made as a node can make them, existing in any
+ * set of layouts that collectives reach) and of rules to nodes is allowed and costs less, and the assignment
+ * that was found costs what the search says. */
 #include "plan_support.h"
 
 #include "plan/cost.h"
@@ -23,7 +23,8 @@ typedef struct space {
 } space;
 
 static bool exists(tsr_choice choice, tsr_place place) {
-  return tsr_place_in(choice.present, place) || (place >= 0 && tsr_place_in(choice.present, TSR_PLACE_REPLICATE));
+  return tsr_place_in(choice.present, place) ||
+         (place >= 0 && tsr_place_in(choice.present, TSR_PLACE_REPLICATE));
 }
 
 static int64_t in_nanoseconds(double seconds) {
@@ -44,7 +45,8 @@ static int64_t choice_cost(const space *s, tsr_value value, tsr_choice choice) {
   int64_t sum = 0, counts[8];
   for (tsr_place to = TSR_PLACE_MAX; to < TSR_AXES_MAX; to++) {
     if (!tsr_place_in(choice.present, to)) continue;
-    if (s->options.price > 0) sum += in_nanoseconds(s->options.price * largest_bytes(s->plan, value, to) * 1e-9);
+    if (s->options.price > 0)
+      sum += in_nanoseconds(s->options.price * largest_bytes(s->plan, value, to) * 1e-9);
     if (to == choice.produced) continue;
     tsr_place split = choice.produced >= 0 ? choice.produced : to;
     tsr_collective_options options = {.kind = choice.produced >= 0        ? TSR_ALL_GATHER
@@ -67,14 +69,16 @@ static bool is_allowed(const space *s, uint32_t id, tsr_choice choice) {
   const tsr_graph_value *value = &s->plan->graph->values[id];
   bool several = s->plan->decision.active_count > 1, whole = false;
   if (value->pinned && several) {
-    tsr_place pin = value->pin.on[0].kind == TSR_REPLICATE ? TSR_PLACE_REPLICATE : (tsr_place)value->pin.on[0].axis;
+    tsr_place pin =
+        value->pin.on[0].kind == TSR_REPLICATE ? TSR_PLACE_REPLICATE : (tsr_place)value->pin.on[0].axis;
     if (value->producer < 0 ? choice.produced != pin : !exists(choice, pin)) return false;
   }
   for (tsr_place place = TSR_PLACE_REPLICATE; place < TSR_AXES_MAX; place++)
     whole |= tsr_place_in(choice.present, place);
   if (value->output && !whole) return false;
   bool matrix = value->kind == TSR_PARAMETER && value->shape.axes == 2;
-  bool splits = s->plan->options.replicate != TSR_REPLICATE_AUTO; /* the weights of these graphs are all large */
+  bool splits =
+      s->plan->options.replicate != TSR_REPLICATE_AUTO; /* the weights of these graphs are all large */
   return !(several && matrix && splits && tsr_place_in(choice.present, TSR_PLACE_REPLICATE));
 }
 
@@ -98,7 +102,8 @@ static void add_choices(space *s, uint32_t id, tsr_place produced) {
 }
 
 static int rules_of(const tsr_plan *plan, int node, tsr_rule *rules) {
-  return tsr_operator_rules_of(plan->graph->nodes[node].op)->rules(plan->graph, &plan->graph->nodes[node], rules);
+  return tsr_operator_rules_of(plan->graph->nodes[node].op)
+      ->rules(plan->graph, &plan->graph->nodes[node], rules);
 }
 
 static void list_choices(space *s) {
@@ -130,8 +135,8 @@ static int64_t rule_cost(const tsr_plan *plan, const tsr_node *node, const tsr_r
     tsr_shape inputs[TSR_NODE_INPUTS_MAX], output = tsr_plan_local_shape(plan, node->output, rule->out, r);
     for (int j = 0; j < node->input_count; j++)
       inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
-    int64_t own = in_nanoseconds(tsr_cost_node(&plan->cluster->members[plan->decision.active[r]], plan->graph, node,
-                                               inputs, &output, NULL));
+    int64_t own = in_nanoseconds(tsr_cost_node(&plan->cluster->members[plan->decision.active[r]], plan->graph,
+                                               node, inputs, &output, NULL));
     if (own > slowest) slowest = own;
   }
   return slowest;
@@ -144,7 +149,8 @@ static int64_t node_cost(const space *s, int index) {
   int64_t best = -1;
   for (int i = rules_of(s->plan, index, rules); i-- > 0;) {
     bool fits = rules[i].out == s->chosen[node->output.id].produced;
-    for (int j = 0; fits && j < node->input_count; j++) fits = exists(s->chosen[node->inputs[j].id], rules[i].in[j]);
+    for (int j = 0; fits && j < node->input_count; j++)
+      fits = exists(s->chosen[node->inputs[j].id], rules[i].in[j]);
     if (!fits) continue;
     int64_t own = rule_cost(s->plan, node, &rules[i]);
     if (best < 0 || own < best) best = own;

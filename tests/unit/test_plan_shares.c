@@ -75,7 +75,8 @@ static void try_all(const case_data *c, int r, int64_t left, int64_t *shares, bo
     *found = true;
     return;
   }
-  for (shares[r] = 0; shares[r] <= most; shares[r]++) try_all(c, r + 1, left - shares[r], shares, found, best);
+  for (shares[r] = 0; shares[r] <= most; shares[r]++)
+    try_all(c, r + 1, left - shares[r], shares, found, best);
 }
 
 static void equal_to_brute_force(void **state) {
@@ -99,7 +100,8 @@ static void equal_to_brute_force(void **state) {
     }
     assert_int_equal(sum, c.problem.grains);
     rank own = rank_of(&c, shares);
-    if (own.total != best.total) fail_msg("case %d: %" PRId64 ", the best is %" PRId64, i, own.total, best.total);
+    if (own.total != best.total)
+      fail_msg("case %d: %" PRId64 ", the best is %" PRId64, i, own.total, best.total);
     if (time != best.total) fail_msg("case %d: says %" PRId64 ", it is %" PRId64, i, time, best.total);
     if (better(best, own)) fail_msg("case %d: a tie was not broken evenly", i);
   }

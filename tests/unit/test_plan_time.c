@@ -1,11 +1,11 @@
-/* Room runtime/plan: how long planning takes. Prints the milliseconds of planning gemm, linear and ffn, forward and
- * backward, for 1 to 7 members, equal and unequal, and of a refusal; the bar of 10 ms is for a release build, what is
- * asserted leaves room for sanitizers and busy machines. */
+/* Room runtime/plan: how long planning takes. Prints the milliseconds of planning gemm, linear and ffn,
+ * forward and backward, for 1 to 7 members, equal and unequal, and of a refusal. The bar of 10 ms is for a
+ * release build. */
 #include "plan_support.h"
 
 #include <time.h>
 
-static const double LIMIT_SECONDS = 0.4;
+static const double LIMIT_SECONDS = 5; /* under sanitizers, on a busy machine */
 
 static double now(void) {
   struct timespec time;
@@ -16,8 +16,9 @@ static double now(void) {
 static tsr_cluster *cluster_of(int members, bool equal, double memory_gb) {
   plan_device devices[8];
   for (int i = 0; i < members; i++)
-    devices[i] = (plan_device){
-        .gflops = equal ? 1000 : 1000.0 / (i + 1), .memory_gb = equal ? memory_gb : memory_gb / (1 + i / 3.0), .panel = 16};
+    devices[i] = (plan_device){.gflops = equal ? 1000 : 1000.0 / (i + 1),
+                               .memory_gb = equal ? memory_gb : memory_gb / (1 + i / 3.0),
+                               .panel = 16};
   return plan_cluster(members, devices);
 }
 
@@ -53,17 +54,17 @@ static void planning_is_quick(void **state) {
     maker *make;
   } jobs[] = {{"gemm", gemm}, {"linear", linear}, {"ffn", ffn}};
   static const int members[] = {1, 2, 4, 7};
-  for (int small = getenv("SMALL") ? 1 : 0; small < 2; small++)
+  for (int small = 0; small < 2; small++)
     for (size_t j = 0; j < 3; j++)
       for (int backward = 0; backward < 2; backward++)
         for (int equal = 1; equal >= 0; equal--) {
-          printf("%-6s %-8s %-7s %-9s", jobs[j].name, backward ? "backward" : "forward", equal ? "equal" : "unequal",
-                 small ? "no memory" : "");
+          printf("%-6s %-8s %-7s %-9s", jobs[j].name, backward ? "backward" : "forward",
+                 equal ? "equal" : "unequal", small ? "no memory" : "");
           for (size_t m = 0; m < 4; m++) {
             tsr_cluster *cluster = cluster_of(members[m], equal, small ? 0.005 : 200);
             double seconds = time_of(jobs[j].make, backward, cluster, TSR_REPLICATE_SMALL);
             printf(" %8.2f", 1e3 * seconds);
-            if(0)assert_true(seconds < LIMIT_SECONDS);
+            assert_true(seconds < LIMIT_SECONDS);
             tsr_cluster_destroy(&cluster);
           }
           printf("  ms on 1, 2, 4, 7 members\n");

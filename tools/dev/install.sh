@@ -76,18 +76,15 @@ if [ "$(id -u)" != 0 ]; then
   as_root="sudo"
 fi
 
-apt() {
-  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"
-}
-
-# What apt says is shown only if it fails. Lists that cannot be updated may still do: the installation decides.
+# One question of sudo at most, and what apt says is shown only if it fails. Lists that cannot be updated may still
+# do: the installation decides.
+apt="apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300"
 echo "Installing, which may take some minutes:$missing"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-apt update >"$log" 2>&1 || true
-if ! apt install -y --no-install-recommends $missing >>"$log" 2>&1; then
+if ! $as_root env DEBIAN_FRONTEND=noninteractive \
+  sh -c "$apt update; $apt install -y --no-install-recommends $missing" >"$log" 2>&1; then
   tail -n 20 "$log" >&2
-  echo "These packages could not be installed:"
-  echo "  apt-get install$missing"
+  echo "These packages could not be installed."
   go_on_or_stop
 fi
