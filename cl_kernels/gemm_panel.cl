@@ -65,6 +65,9 @@
 #if (B_PANEL != 0 && B_PANEL != PANEL) || (C_PANEL != 0 && C_PANEL != PANEL)
 #error "gemm_panel: B_PANEL and C_PANEL must be 0 or PANEL"
 #endif
+#if PANELS_PER_GROUP < 1 || K_BLOCK < 1 || TILE_M < 1
+#error "gemm_panel: PANELS_PER_GROUP, K_BLOCK and TILE_M must be at least 1"
+#endif
 #if PANEL % VECTOR != 0 || PANEL % 4 != 0 || K_BLOCK % PANEL != 0 || ROW_BLOCK % TILE_M != 0
 #error "gemm_panel: PANEL must be a multiple of VECTOR and of 4, K_BLOCK of PANEL, ROW_BLOCK of TILE_M"
 #endif

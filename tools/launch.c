@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "child.h"
@@ -65,23 +66,29 @@ static bool build_line(const tool_options *options, int ranks, const char *mpiex
   return true;
 }
 
-/* mpiexec puts a banner on stdout when a rank is killed: what is no part of the document is left out. */
-static bool print_document(const tool_options *options, const tool_child *child) {
-  const char *start = child->text ? strchr(child->text, '{') : NULL;
-  json_t *document = start ? json_loads(start, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-  if (!document) {
-    tsr_error error;
-    tool_fail(&error, TSR_ERROR_RANK_LOST, "rank 0 ended without a report (mpiexec ended with %d)",
-              tool_child_code(child));
-    error.rank = 0;
-    document = tool_json_failure(options->name, &error);
-  }
-  return tool_json_print(options->name, document);
-}
-
-static int fail_to_start(const tool_options *options, const tsr_error *error) {
+static int fail_alone(const tool_options *options, const tsr_error *error) {
   if (options->json) tool_json_print(options->name, tool_json_failure(options->name, error));
   return tool_complain(options->name, -1, error);
+}
+
+/* What the ranks have not said themselves. mpiexec puts a banner on stdout when a rank is killed: what is no
+ * part of the document is left out. */
+static bool report_end(const tool_options *options, const tool_child *child) {
+  const char *start = options->json && child->text ? strchr(child->text, '{') : NULL;
+  json_t *document = start ? json_loads(start, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+  if (document) return tool_json_print(options->name, document);
+  bool killed = WIFSIGNALED(child->wait_status);
+  if (!killed && !options->json) return true;
+  tsr_error error;
+  if (killed)
+    tool_fail(&error, TSR_ERROR_RANK_LOST, "mpiexec was ended by signal %d (%s), and the ranks with it",
+              WTERMSIG(child->wait_status), strsignal(WTERMSIG(child->wait_status)));
+  else
+    tool_fail(&error, TSR_ERROR_RANK_LOST, "rank 0 ended without a report (mpiexec ended with %d)",
+              tool_child_code(child));
+  error.rank = 0;
+  fail_alone(options, &error);
+  return false;
 }
 
 static int run_line(const tool_options *options, int ranks, launch_line *line) {
@@ -97,11 +104,10 @@ static int run_line(const tool_options *options, int ranks, launch_line *line) {
                                   .passed_on = !options->json};
   tool_child child;
   tsr_error error;
-  if (tool_child_start(line->arguments, &how, &child, &error) != TSR_OK)
-    return fail_to_start(options, &error);
+  if (tool_child_start(line->arguments, &how, &child, &error) != TSR_OK) return fail_alone(options, &error);
   tool_children_collect(&child, 1, 0);
   int code = tool_child_code(&child);
-  bool printed = !options->json || print_document(options, &child);
+  bool printed = report_end(options, &child);
   tool_child_free(&child);
   /* mpiexec mixes the codes of its ranks: all that can be told from them is that somebody failed. */
   return code == 0 && printed ? TOOL_EXIT_DONE : TOOL_EXIT_FAILED;
@@ -116,11 +122,11 @@ int tool_launch(const tool_options *options, int ranks) {
         &error, TSR_ERROR_NOT_FOUND,
         "-n %d needs mpiexec, and there is none in PATH: install it (Debian: mpich), or use --transport sim",
         ranks);
-    return fail_to_start(options, &error);
+    return fail_alone(options, &error);
   }
   if (!build_line(options, ranks, mpiexec, &line)) {
     tool_fail(&error, TSR_ERROR_OUT_OF_MEMORY, "no memory to start mpiexec");
-    return fail_to_start(options, &error);
+    return fail_alone(options, &error);
   }
   int code = run_line(options, ranks, &line);
   free(line.arguments);
@@ -162,15 +168,17 @@ static bool build_profile_line(const tool_options *options, int ranks, profile_l
   return true;
 }
 
-/* The message of the child's own document, as if it were ours. */
-static tsr_status profile_failure(const tool_child *child, tsr_error *error) {
+/* The message of the child's own document; what MPI and drivers had to say was not shown. */
+static tsr_status profile_failure(const tool_child *child, int ranks, tsr_error *error) {
   json_t *answer = child->text ? json_loads(child->text, 0, NULL) : NULL;
   const char *said = tool_json_get_text(json_object_get(answer, "error"), "message");
   tsr_status status =
-      said[0] ? tool_fail(error, TSR_ERROR_DEVICE, "while measuring the devices: %s", said)
-              : tool_fail(error, TSR_ERROR_DEVICE,
-                          "the devices could not be measured: tessera profile ended with exit code %d",
-                          tool_child_code(child));
+      said[0]
+          ? tool_fail(error, TSR_ERROR_DEVICE,
+                      "while measuring the devices: %s; 'tessera profile -n %d' may say more", said, ranks)
+          : tool_fail(error, TSR_ERROR_DEVICE,
+                      "the devices could not be measured: tessera profile ended with exit code %d",
+                      tool_child_code(child));
   json_decref(answer);
   return status;
 }
@@ -189,7 +197,7 @@ tsr_status tool_launch_profile(const tool_options *options, int ranks, char **te
     *text = child.text;
     child.text = NULL;
   } else {
-    status = profile_failure(&child, error);
+    status = profile_failure(&child, ranks, error);
   }
   tool_child_free(&child);
   return status;

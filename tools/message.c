@@ -34,7 +34,7 @@ static void format_line(char *line, size_t bytes, const char *format, va_list ar
   va_end(again);
   free(whole);
   for (char *c = line; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = strchr("\t\n\r", *c) ? ' ' : '?';
 }
 
 tsr_status tool_fail(tsr_error *error, tsr_status status, const char *format, ...) {

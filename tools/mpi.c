@@ -37,5 +37,7 @@ void tool_mpi_stop(void) {
 }
 
 void tool_mpi_abort(void) {
-  if (is_running()) MPI_Abort(MPI_COMM_WORLD, 1);
+  int size = 1;
+  if (is_running()) MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size > 1) MPI_Abort(MPI_COMM_WORLD, 1); /* alone there is nobody to end, and it would only add a line */
 }

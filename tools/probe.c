@@ -119,8 +119,9 @@ static tsr_status start_probe(const char *icd, tool_child *child, tsr_error *err
   return status;
 }
 
-/* The host backend comes last, as in tsr_device_list. */
-static json_t *ask_all(const tool_drivers *drivers, tsr_error *error) {
+/* The host backend comes last, as in tsr_device_list. *lasting: a driver that was slow may answer next time.
+ */
+static json_t *ask_all(const tool_drivers *drivers, bool *lasting, tsr_error *error) {
   tool_child children[DRIVERS_MAX + 1];
   size_t count = drivers->count < DRIVERS_MAX ? drivers->count : DRIVERS_MAX;
   size_t started = 0;
@@ -132,6 +133,7 @@ static json_t *ask_all(const tool_drivers *drivers, tsr_error *error) {
   json_t *document = json_pack("{s:s, s:[], s:[]}", "schema", "tessera.devices/1", "devices", "skipped");
   for (size_t i = 0; i < started; i++) {
     if (document) add_answer(document, i < count ? drivers->paths[i] : TOOL_PROBE_HOST, &children[i]);
+    *lasting &= !children[i].late;
     tool_child_free(&children[i]);
   }
   if (status == TSR_OK) return document;
@@ -172,11 +174,12 @@ tsr_status tool_devices_find(tsr_context *context, bool fresh, tool_device_table
   if (status == TSR_OK && !fresh) out->document = read_cached(context, key);
   if (status == TSR_OK && !out->document) {
     tsr_error why = {.status = TSR_ERROR_OUT_OF_MEMORY, .rank = -1, .message = "no memory to probe devices"};
-    out->document = ask_all(&drivers, &why);
-    if (out->document)
-      write_cached(context, key, out->document);
-    else
+    bool lasting = true;
+    out->document = ask_all(&drivers, &lasting, &why);
+    if (!out->document)
       status = tool_fail(error, why.status, "%s", why.message);
+    else if (lasting)
+      write_cached(context, key, out->document);
   }
   tool_drivers_free(&drivers);
   return status == TSR_OK ? fill_table(out, error) : status;

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 
 bash tools/dev/install.sh
 bash tools/dev/configure.sh build --buildtype=release
-ninja -C build -j "${TESSERA_JOBS:-2}" --quiet
+echo "Building in $PWD/build"
+ninja -C build -j "${TESSERA_JOBS:-2}" --quiet tools/tessera
 
 tessera=build/tools/tessera
 fixture=tests/data/minilm_ffn

@@ -56,7 +56,7 @@ static void format_line(char *line, size_t bytes, const char *format, va_list ar
   va_end(again);
   free(whole);
   for (char *c = line; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = strchr("\t\n\r", *c) ? ' ' : '?';
 }
 
 tsr_status tsr_fail_at(const char *file, int line, tsr_error *error, tsr_status status, const char *format,

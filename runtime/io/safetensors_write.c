@@ -116,6 +116,8 @@ static tsr_status output_open(output *o, const char *path, tsr_error *error) {
     if (!o->target) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a file name");
   }
   int descriptor = special ? open(path, O_WRONLY | O_CLOEXEC) : open_temporary(o);
+  if (descriptor < 0 && errno == ENOMEM)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a file name");
   if (descriptor < 0)
     return fail_write(path, special ? "open it" : "create a temporary file beside it", error);
   o->stream = fdopen(descriptor, "wb");

@@ -213,7 +213,7 @@ static void pinned_offsets_and_no_memory_are_refused(void **state) {
   plan_ok(tsr_graph_output(graph, "y", y, &plan_error));
   tsr_plan *plan;
   plan_refused(tsr_plan_create(graph, cluster, NULL, &plan, &plan_error), TSR_ERROR_INFEASIBLE,
-               "is short by");
+               "pinned offsets leave no choice");
   tsr_plan_destroy(&plan);
   tsr_graph_destroy(&graph);
   tsr_cluster_destroy(&cluster);

@@ -182,6 +182,24 @@ static void explain_says_what_lost(void **state) {
   tsr_cluster_destroy(&cluster);
 }
 
+/* What is asked of one parameter frees no other from the policy. */
+static void the_policy_holds_for_what_is_not_forced(void **state) {
+  (void)state;
+  tsr_cluster *cluster = plan_cluster_of(4, GPU);
+  cluster->link_bandwidth = 2e10;
+  tsr_plan *plan = plan_fit(plan_ffn(65536, 256, 1024, false, true), cluster,
+                            TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_NEVER, .keep_all = true));
+  tsr_search_options forced = {.forced = plan_value(plan, "w1"), .forced_place = TSR_PLACE_REPLICATE};
+  int64_t cost;
+  bool exact;
+  plan_ok(tsr_plan_search(plan, &forced, &cost, &exact, &plan_error));
+  assert_true(cost < TSR_COST_FORBIDDEN);
+  assert_int_equal(produced(plan, "w1"), TSR_PLACE_REPLICATE);
+  assert_int_not_equal(produced(plan, "w2"), TSR_PLACE_REPLICATE);
+  tsr_plan_destroy(&plan);
+  tsr_cluster_destroy(&cluster);
+}
+
 /* --- unequal speeds ---------------------------------------------------------------------------------------
  */
 
@@ -306,6 +324,7 @@ int main(void) {
       cmocka_unit_test(unequal_memory_gets_unequal_shares),
       cmocka_unit_test(seven_members_and_fewer_columns),
       cmocka_unit_test(explain_says_what_lost),
+      cmocka_unit_test(the_policy_holds_for_what_is_not_forced),
       cmocka_unit_test(shares_follow_speed),
       cmocka_unit_test(a_slow_member_is_left_out),
       cmocka_unit_test(exact_and_gap_are_true),
