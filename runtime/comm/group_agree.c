@@ -11,21 +11,22 @@
 
 /* ---- one collective, made, run and released, for all local members ---- */
 
-/* Local member i takes its input at in + i * in_stride. */
-static tsr_status run_once(tsr_group *group, const tsr_collective_options *options, const char *in,
-                           size_t in_stride, void *out, tsr_error *error) {
-  tsr_status status = TSR_OK;
+/* Makes, runs and frees one collective for all local members; member i takes its input at in + i * in_stride. Out of memory on one process must not leave the others in
+ * a collective that it never enters: unless it is an agreement's own, all agree before anybody starts. */
+static tsr_status run_once(tsr_group *group, const tsr_collective_options *options, tsr_status own, bool agrees,
+                           const char *in, size_t in_stride, void *out, tsr_error *error) {
+  tsr_status status = own;
   size_t count = (size_t)tsr_group_local_count(group);
   tsr_collective **collectives = tsr_calloc(count, sizeof *collectives);
-  if (!collectives) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu collectives", count);
-  for (size_t i = 0; i < count; i++)
-    TSR_TRY(tsr_collective_create(group, tsr_group_local_member(group, (int)i), options, NULL,
-                                  &collectives[i], error));
-  for (size_t i = 0; i < count; i++)
-    TSR_TRY(tsr_collective_start(collectives[i], in + i * in_stride, out, error));
-  TSR_TRY(tsr_collective_wait_all(group, collectives, count, error));
-done:
-  for (size_t i = 0; i < count; i++) tsr_collective_destroy(&collectives[i]);
+  if (!collectives && status == TSR_OK)
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu collectives", count);
+  for (size_t i = 0; i < count && status == TSR_OK; i++)
+    status = tsr_collective_create(group, tsr_group_local_member(group, (int)i), options, NULL, &collectives[i], error);
+  if (agrees) status = tsr_group_agree(group, status, error, error);
+  for (size_t i = 0; i < count && status == TSR_OK; i++)
+    status = tsr_collective_start(collectives[i], in + i * in_stride, out, error);
+  if (status == TSR_OK) status = tsr_collective_wait_all(group, collectives, count, error);
+  for (size_t i = 0; collectives && i < count; i++) tsr_collective_destroy(&collectives[i]);
   free(collectives);
   return status;
 }
@@ -39,10 +40,9 @@ static tsr_status check_bytes(size_t bytes, tsr_error *error) {
 tsr_status tsr_group_broadcast(tsr_group *group, int root, void *data, size_t bytes, tsr_error *error) {
   TSR_RETURN_IF_FAILED(check_bytes(bytes, error));
   int64_t count = (int64_t)bytes;
-  return run_once(
-      group,
-      &(tsr_collective_options){.kind = TSR_BROADCAST, .element_bytes = 1, .root = root, .counts = &count},
-      data, 0, data, error);
+  tsr_collective_options options = {
+      .kind = TSR_BROADCAST, .element_bytes = 1, .root = root, .counts = &count};
+  return run_once(group, &options, TSR_OK, true, data, 0, data, error);
 }
 
 tsr_status tsr_group_gather(tsr_group *group, const void *local_data, size_t bytes, void *out,
@@ -50,12 +50,12 @@ tsr_status tsr_group_gather(tsr_group *group, const void *local_data, size_t byt
   TSR_RETURN_IF_FAILED(check_bytes(bytes, error));
   int members = tsr_group_member_count(group);
   int64_t *counts = tsr_calloc((size_t)members, sizeof *counts);
+  tsr_status status = TSR_OK;
   if (!counts)
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a gather of %d members", members);
-  for (int i = 0; i < members; i++) counts[i] = (int64_t)bytes;
-  tsr_status status =
-      run_once(group, &(tsr_collective_options){.kind = TSR_ALL_GATHER, .element_bytes = 1, .counts = counts},
-               local_data, bytes, out, error);
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a gather of %d members", members);
+  for (int i = 0; counts && i < members; i++) counts[i] = (int64_t)bytes;
+  tsr_collective_options options = {.kind = TSR_ALL_GATHER, .element_bytes = 1, .counts = counts};
+  status = run_once(group, &options, status, true, local_data, bytes, out, error);
   free(counts);
   return status;
 }
@@ -162,6 +162,10 @@ tsr_status tsr_group_agree(tsr_group *group, tsr_status own, const tsr_error *ow
 
   restart_sequences(group, (uint64_t)values[SEQUENCE_NEXT]);
   int failed = members - (int)values[WHO_FAILED];
-  TSR_RETURN_IF_FAILED(tsr_group_broadcast(group, failed, &record, sizeof record, error));
+  int64_t record_bytes = sizeof record;
+  tsr_collective_options options = {
+      .kind = TSR_BROADCAST, .element_bytes = 1, .root = failed, .counts = &record_bytes};
+  TSR_RETURN_IF_FAILED(
+      run_once(group, &options, TSR_OK, false, (const char *)&record, 0, &record, error));
   return accept(&record, error);
 }

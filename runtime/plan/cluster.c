@@ -7,7 +7,8 @@
 
 tsr_status tsr_cluster_create(tsr_context *context, int members, tsr_cluster **out, tsr_error *error) {
   if (members < 1 || members > 65536)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "a cluster of %d members: expected 1 to 65536", members);
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "a cluster of %d members: expected 1 to 65536",
+                    members);
   tsr_cluster *cluster = tsr_calloc(1, sizeof *cluster);
   if (cluster) cluster->members = tsr_calloc((size_t)members, sizeof *cluster->members);
   if (!cluster || !cluster->members) {
@@ -45,8 +46,8 @@ static tsr_status check_member(const tsr_cluster *cluster, int member, tsr_error
                   cluster->member_count - 1);
 }
 
-tsr_status tsr_cluster_get_member(const tsr_cluster *cluster, int member, const char **name, uint64_t *memory_bytes,
-                                  tsr_error *error) {
+tsr_status tsr_cluster_get_member(const tsr_cluster *cluster, int member, const char **name,
+                                  uint64_t *memory_bytes, tsr_error *error) {
   TSR_RETURN_IF_FAILED(check_member(cluster, member, error));
   *name = cluster->members[member].name;
   *memory_bytes = cluster->members[member].memory_bytes;
@@ -55,14 +56,16 @@ tsr_status tsr_cluster_get_member(const tsr_cluster *cluster, int member, const 
 
 tsr_status tsr_cluster_set_memory(tsr_cluster *cluster, int member, uint64_t memory_bytes, tsr_error *error) {
   TSR_RETURN_IF_FAILED(check_member(cluster, member, error));
-  if (!memory_bytes) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "member %d: memory of 0 bytes", member);
+  if (!memory_bytes)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "member %d: memory of 0 bytes", member);
   tsr_cluster_member *at = &cluster->members[member];
   at->memory_bytes = memory_bytes;
   if (at->max_allocation_bytes > memory_bytes) at->max_allocation_bytes = memory_bytes;
   return TSR_OK;
 }
 
-/* Rough figures of one compute unit, where nothing was measured: better than none, and marked as estimates. */
+/* Rough figures of one compute unit, where nothing was measured: better than none, and marked as estimates.
+ */
 static const struct {
   double gflops_per_unit, memory_bandwidth, launch_seconds;
 } estimates[] = {

@@ -20,7 +20,8 @@ typedef struct tsr_gemm_point {
   double seconds;
 } tsr_gemm_point;
 
-/* Points on a grid: every m with every side, m slowest, both ascending. count = 0: the dtype is not supported. */
+/* Points on a grid: every m with every side, m slowest, both ascending. count = 0: the dtype is not
+ * supported. */
 typedef struct tsr_gemm_curve {
   int count;
   tsr_gemm_point points[TSR_GEMM_POINTS_MAX];
@@ -32,7 +33,8 @@ typedef struct tsr_cluster_member {
   bool unified_memory;
   bool estimated; /* speeds were not measured */
   uint64_t memory_bytes, max_allocation_bytes;
-  uint64_t capped_bytes, host_bytes; /* while measuring: memory_bytes as the device said; what the whole host has */
+  uint64_t capped_bytes,
+      host_bytes; /* while measuring: memory_bytes as the device said; what the whole host has */
   tsr_gemm_facts gemm[TSR_CLUSTER_DTYPES];
   tsr_gemm_curve curves[TSR_CLUSTER_DTYPES][TSR_GEMM_FORMS];
   double memory_bandwidth; /* bytes per second: read + written by an elementwise kernel */
@@ -50,7 +52,8 @@ struct tsr_cluster {
 tsr_status tsr_cluster_create(tsr_context *context, int members, tsr_cluster **out, tsr_error *error);
 tsr_status tsr_cluster_copy(const tsr_cluster *cluster, tsr_cluster **out, tsr_error *error);
 json_t *tsr_cluster_to_json(const tsr_cluster *cluster);
-tsr_status tsr_cluster_from_json(tsr_context *context, const json_t *json, tsr_cluster **out, tsr_error *error);
+tsr_status tsr_cluster_from_json(tsr_context *context, const json_t *json, tsr_cluster **out,
+                                 tsr_error *error);
 /* Fills curves, bandwidth and launch with figures from the facts alone, marked as estimates. */
 void tsr_cluster_estimate(tsr_cluster_member *member, uint32_t compute_units);
 

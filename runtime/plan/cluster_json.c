@@ -16,9 +16,10 @@ static json_t *blocking_to_json(const tsr_gemm_blocking *blocking) {
 }
 
 static json_t *facts_to_json(const tsr_gemm_facts *facts) {
-  return json_pack("{s:s, s:i, s:i, s:i, s:b, s:o, s:o}", "family", tsr_gemm_family_name(facts->family), "tile_m",
-                   facts->tile_m, "tile_n", facts->tile_n, "panel", facts->panel, "prefetch", (int)facts->prefetch,
-                   "stored", blocking_to_json(&facts->stored), "copied", blocking_to_json(&facts->copied));
+  return json_pack("{s:s, s:i, s:i, s:i, s:b, s:o, s:o}", "family", tsr_gemm_family_name(facts->family),
+                   "tile_m", facts->tile_m, "tile_n", facts->tile_n, "panel", facts->panel, "prefetch",
+                   (int)facts->prefetch, "stored", blocking_to_json(&facts->stored), "copied",
+                   blocking_to_json(&facts->copied));
 }
 
 static json_t *curve_to_json(const tsr_gemm_curve *curve) {
@@ -37,13 +38,13 @@ static json_t *gemm_to_json(const tsr_cluster_member *member, int dtype) {
 }
 
 static json_t *member_to_json(const tsr_cluster_member *member) {
-  json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:I, s:I, s:f, s:f}", "name", member->name,
-                           "platform", member->platform, "backend", member->backend, "driver", member->driver, "host",
-                           member->host, "kind", kind_names[member->kind], "unified_memory",
-                           (int)member->unified_memory, "estimated", (int)member->estimated, "memory_bytes",
-                           (json_int_t)member->memory_bytes, "max_allocation_bytes",
-                           (json_int_t)member->max_allocation_bytes, "memory_bandwidth", member->memory_bandwidth,
-                           "launch_seconds", member->launch_seconds);
+  json_t *json =
+      json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:I, s:I, s:f, s:f}", "name", member->name,
+                "platform", member->platform, "backend", member->backend, "driver", member->driver, "host",
+                member->host, "kind", kind_names[member->kind], "unified_memory", (int)member->unified_memory,
+                "estimated", (int)member->estimated, "memory_bytes", (json_int_t)member->memory_bytes,
+                "max_allocation_bytes", (json_int_t)member->max_allocation_bytes, "memory_bandwidth",
+                member->memory_bandwidth, "launch_seconds", member->launch_seconds);
   json_t *gemm = json_object();
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
     json_object_set_new(gemm, tsr_dtype_name((tsr_dtype)dtype), gemm_to_json(member, dtype));
@@ -53,7 +54,8 @@ static json_t *member_to_json(const tsr_cluster_member *member) {
 
 json_t *tsr_cluster_to_json(const tsr_cluster *cluster) {
   json_t *members = json_array();
-  for (int i = 0; i < cluster->member_count; i++) json_array_append_new(members, member_to_json(&cluster->members[i]));
+  for (int i = 0; i < cluster->member_count; i++)
+    json_array_append_new(members, member_to_json(&cluster->members[i]));
   return json_pack("{s:s, s:{s:f, s:f}, s:o}", "schema", schema, "link", "latency", cluster->link_latency,
                    "bandwidth", cluster->link_bandwidth, "members", members);
 }
@@ -93,7 +95,8 @@ static tsr_status blocking_from_json(const json_t *facts, const char *path, cons
   return read_numbers(json, place, numbers, sizeof numbers / sizeof *numbers, error);
 }
 
-static tsr_status facts_from_json(const json_t *json, const char *path, tsr_gemm_facts *facts, tsr_error *error) {
+static tsr_status facts_from_json(const json_t *json, const char *path, tsr_gemm_facts *facts,
+                                  tsr_error *error) {
   char family[16];
   TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "family", family, sizeof family, error));
   facts->family = tsr_gemm_family_of(family);
@@ -121,8 +124,8 @@ static bool is_grid(const tsr_gemm_curve *curve) {
   return !curve->count || curve->count % sides == 0;
 }
 
-static tsr_status curve_from_json(const json_t *gemm, const char *path, const char *key, tsr_gemm_curve *curve,
-                                  tsr_error *error) {
+static tsr_status curve_from_json(const json_t *gemm, const char *path, const char *key,
+                                  tsr_gemm_curve *curve, tsr_error *error) {
   json_t *points;
   TSR_RETURN_IF_FAILED(tsr_json_array(gemm, path, key, &points, error));
   if (json_array_size(points) > TSR_GEMM_POINTS_MAX)
@@ -131,14 +134,17 @@ static tsr_status curve_from_json(const json_t *gemm, const char *path, const ch
   curve->count = (int)json_array_size(points);
   for (int i = 0; i < curve->count; i++) {
     const json_t *point = json_array_get(points, (size_t)i);
-    json_int_t m = json_integer_value(json_array_get(point, 0)), side = json_integer_value(json_array_get(point, 1));
+    json_int_t m = json_integer_value(json_array_get(point, 0)),
+               side = json_integer_value(json_array_get(point, 1));
     double seconds = json_number_value(json_array_get(point, 2));
     if (m < 1 || side < 1 || !(seconds > 0 && seconds < 1e9))
-      return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s[%d]: expected [m, side, seconds], all above 0", path, key, i);
+      return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s[%d]: expected [m, side, seconds], all above 0", path,
+                      key, i);
     curve->points[i] = (tsr_gemm_point){m, side, seconds};
   }
   if (!is_grid(curve))
-    return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s: points are not a grid of ascending m and side", path, key);
+    return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s: points are not a grid of ascending m and side", path,
+                    key);
   return TSR_OK;
 }
 
@@ -154,8 +160,8 @@ static tsr_status gemm_from_json(const json_t *gemms, const char *path, int dtyp
     tsr_gemm_curve *curve = &member->curves[dtype][form];
     TSR_RETURN_IF_FAILED(curve_from_json(gemm, place, form_names[form], curve, error));
     if (!curve->count && member->gemm[dtype].family != TSR_GEMM_NONE)
-      return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s: no point, but the family is \"%s\"", place, form_names[form],
-                      tsr_gemm_family_name(member->gemm[dtype].family));
+      return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s: no point, but the family is \"%s\"", place,
+                      form_names[form], tsr_gemm_family_name(member->gemm[dtype].family));
   }
   return TSR_OK;
 }
@@ -166,7 +172,8 @@ static tsr_status member_from_json(const json_t *json, const char *path, tsr_clu
   int64_t memory, allocation;
   json_t *gemms;
   TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "name", member->name, sizeof member->name, error));
-  TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "platform", member->platform, sizeof member->platform, error));
+  TSR_RETURN_IF_FAILED(
+      tsr_json_text(json, path, "platform", member->platform, sizeof member->platform, error));
   TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "backend", member->backend, sizeof member->backend, error));
   TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "driver", member->driver, sizeof member->driver, error));
   TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "host", member->host, sizeof member->host, error));
@@ -174,11 +181,13 @@ static tsr_status member_from_json(const json_t *json, const char *path, tsr_clu
   TSR_RETURN_IF_FAILED(tsr_json_bool(json, path, "unified_memory", &member->unified_memory, error));
   TSR_RETURN_IF_FAILED(tsr_json_bool(json, path, "estimated", &member->estimated, error));
   TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, "memory_bytes", 1, INT64_MAX, &memory, error));
-  TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, "max_allocation_bytes", 1, INT64_MAX, &allocation, error));
+  TSR_RETURN_IF_FAILED(
+      tsr_json_integer(json, path, "max_allocation_bytes", 1, INT64_MAX, &allocation, error));
   TSR_RETURN_IF_FAILED(tsr_json_real(json, path, "memory_bandwidth", 1, &member->memory_bandwidth, error));
   TSR_RETURN_IF_FAILED(tsr_json_real(json, path, "launch_seconds", 0, &member->launch_seconds, error));
   int index = index_of(kind, kind_names, sizeof kind_names / sizeof *kind_names);
-  if (index < 0) return tsr_fail(error, TSR_ERROR_FORMAT, "%s.kind: \"%s\": expected cpu, gpu or other", path, kind);
+  if (index < 0)
+    return tsr_fail(error, TSR_ERROR_FORMAT, "%s.kind: \"%s\": expected cpu, gpu or other", path, kind);
   member->kind = (tsr_device_kind)index;
   member->memory_bytes = (uint64_t)memory;
   member->max_allocation_bytes = (uint64_t)allocation;
@@ -189,14 +198,16 @@ static tsr_status member_from_json(const json_t *json, const char *path, tsr_clu
   return TSR_OK;
 }
 
-tsr_status tsr_cluster_from_json(tsr_context *context, const json_t *json, tsr_cluster **out, tsr_error *error) {
+tsr_status tsr_cluster_from_json(tsr_context *context, const json_t *json, tsr_cluster **out,
+                                 tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_cluster *cluster = NULL;
   json_t *members, *link;
   TSR_TRY(tsr_json_array(json, "cluster", "members", &members, error));
   TSR_TRY(tsr_json_object(json, "cluster", "link", &link, error));
   if (!json_array_size(members) || json_array_size(members) > 65536)
-    TSR_THROW(TSR_ERROR_FORMAT, "cluster.members: %zu members: expected 1 to 65536", json_array_size(members));
+    TSR_THROW(TSR_ERROR_FORMAT, "cluster.members: %zu members: expected 1 to 65536",
+              json_array_size(members));
   TSR_TRY(tsr_cluster_create(context, (int)json_array_size(members), &cluster, error));
   TSR_TRY(tsr_json_real(link, "cluster.link", "latency", 0, &cluster->link_latency, error));
   TSR_TRY(tsr_json_real(link, "cluster.link", "bandwidth", 1, &cluster->link_bandwidth, error));

@@ -335,6 +335,7 @@ static tsr_status devices_needed(const tsr_plan *plan, int *model, int *devices,
   *model = *devices = 0;
   for (int i = 1; i < plan->cluster->member_count; i++)
     if (plan->cluster->members[i].memory_bytes > plan->cluster->members[*model].memory_bytes) *model = i;
+  if (has_offset_pins(plan->graph)) return TSR_OK; /* they are for this number of members */
   int low = 0, high = 1;
   bool shrinks = true;
   uint64_t before = 0, usable = tsr_plan_usable_bytes(plan, *model);
