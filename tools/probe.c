@@ -90,6 +90,13 @@ static void describe_failure(const tool_child *child, const json_t *answer, char
     snprintf(text, bytes, "the driver ended the process that loaded it, with exit code %d", code);
 }
 
+/* PoCL has no device when it cannot write its cache, as where there is no home; it does not say so. */
+static const char *explain_no_device(const char *icd) {
+  return strstr(icd, "pocl")
+             ? "the driver has no device; PoCL needs a cache folder that it can write: set POCL_CACHE_DIR"
+             : "the driver has no device";
+}
+
 static void add_answer(json_t *document, const char *icd, const tool_child *child) {
   json_t *answer = child->text ? json_loads(child->text, 0, NULL) : NULL;
   json_t *devices = json_object_get(answer, "devices");
@@ -98,7 +105,7 @@ static void add_answer(json_t *document, const char *icd, const tool_child *chil
     describe_failure(child, answer, text, sizeof text);
     skip(document, icd, text);
   } else if (!json_array_size(devices)) {
-    skip(document, icd, "the driver has no device");
+    skip(document, icd, explain_no_device(icd));
   } else {
     json_array_extend(json_object_get(document, "devices"), devices);
   }

@@ -67,6 +67,7 @@ static tsr_status check_extents(const char *name, tsr_dtype dtype, const tsr_sha
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
                     "\"%s\" has type %s: values are f32 or f64, files of other types are converted at load",
                     name, tsr_dtype_name(dtype));
+  if (!shape) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "\"%s\" has shape NULL: give its extents", name);
   if (shape->axes < 0 || shape->axes > TSR_AXES_MAX)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "\"%s\" has %d axes, 0 to %d are allowed", name,
                     shape->axes, TSR_AXES_MAX);

@@ -74,6 +74,7 @@ static size_t place_of(const tsr_source *source, const char *name, bool *found) 
 
 bool tsr_source_has(const tsr_source *source, const char *name) {
   bool found;
+  if (!name) return false;
   place_of(source, name, &found);
   return found;
 }
@@ -82,6 +83,8 @@ bool tsr_source_has(const tsr_source *source, const char *name) {
 static tsr_status add(tsr_source *source, const char *name, const entry *what, tsr_error *error) {
   bool found;
   char shown[TSR_NAME_BYTES];
+  if (!name || !*name)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "a name in the source is empty: give the value's name");
   size_t place = place_of(source, name, &found);
   if (found)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "source has \"%s\" already: add each name once",
@@ -127,6 +130,7 @@ tsr_status tsr_source_add_file(tsr_source *source, const char *name, const char 
                                bool transposed, tsr_error *error) {
   char shown[TSR_NAME_BYTES];
   entry e = {.kind = ENTRY_FILE, .transposed = transposed};
+  if (!path) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "the path is NULL: name a file");
   TSR_RETURN_IF_FAILED(shared_file(source, path, &e.file, error));
   TSR_RETURN_IF_FAILED(tsr_tensor_file_find(e.file, tensor, &e.tensor, error));
   if (transposed && e.tensor->axes != 2)
@@ -139,6 +143,7 @@ tsr_status tsr_source_add_file(tsr_source *source, const char *name, const char 
 /* A view that a caller hands in. */
 static tsr_status check_array(const char *name, const tsr_array *array, tsr_error *error) {
   char shown[TSR_NAME_BYTES];
+  if (!array) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "the array is NULL: give a view of memory");
   tsr_status status = tsr_array_check(array, error);
   if (status != TSR_OK) tsr_error_wrap(error, "array of \"%s\"", tsr_name_print(shown, sizeof shown, name));
   return status;
@@ -160,6 +165,7 @@ tsr_status tsr_source_add_random(tsr_source *source, const char *name, tsr_rando
                                  double low, double high, tsr_error *error) {
   char shown[TSR_NAME_BYTES];
   entry e = {.kind = ENTRY_RANDOM};
+  if (!name) return add(source, name, &e, error); /* refuses it */
   tsr_status status = tsr_random_init(&e.random, name, kind, seed, low, high, error);
   if (status == TSR_OK) return add(source, name, &e, error);
   tsr_error_wrap(error, "random value \"%s\"", tsr_name_print(shown, sizeof shown, name));

@@ -243,6 +243,9 @@ tsr_status tsr_cluster_match(const tsr_cluster *cluster, tsr_group *group, tsr_d
   if (cluster->member_count != tsr_group_member_count(group))
     status = tsr_fail(error, TSR_ERROR_MISMATCH, "the plan is for %d devices, %d are here", cluster->member_count,
                       tsr_group_member_count(group));
+  else if (count != (size_t)tsr_group_local_count(group))
+    status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members", count,
+                      tsr_group_local_count(group));
   for (size_t i = 0; i < count && status == TSR_OK; i++) {
     int member = tsr_group_local_member(group, (int)i);
     status = tsr_member_match(&cluster->members[member], devices[i], member, error);

@@ -48,4 +48,25 @@ holds '"exit code 3" in [s["message"] for s in d["skipped"] if s["icd"].endswith
 holds '"libnot-installed-here.so.1" in [s["message"] for s in d["skipped"] if s["icd"].endswith("missing.icd")][0]'
 works devices
 [ "$(grep -c '^skipped: ' "$work/out")" = 4 ] || fail "not four lines: $(cat "$work/out")"
+works run gemm 4 4 4 --check
+
+# A driver that crashes when it is asked for its platforms, and one that only says something.
+cat >"$work/driver.c" <<'C'
+#include <signal.h>
+#include <unistd.h>
+int clIcdGetPlatformIDsKHR(unsigned n, void **platforms, unsigned *count) { BREAK; return *count = 0; }
+void *clGetExtensionFunctionAddress(const char *name) { return (void *)clIcdGetPlatformIDsKHR; }
+C
+rm "$work"/drivers/*
+for row in 'crash|raise(SIGSEGV)' 'quit|_exit(0)' 'chatty|if (write(1, "hello", 5) < 0) return 1'; do
+  cc -w -shared -fPIC "-DBREAK=${row#*|}" "$work/driver.c" -o "$work/${row%%|*}.so"
+  echo "$work/${row%%|*}.so" >"$work/drivers/${row%%|*}.icd"
+done
+works devices --json
+holds 'len(d["skipped"]) == 3 and len(d["devices"]) == 1'
+holds '"signal 11" in [s["message"] for s in d["skipped"] if s["icd"].endswith("crash.icd")][0]'
+works run gemm 4 4 4 --check --json
+holds 'd["check"]["passed"]'
+TSR_LOG=nonsense run devices --json
+holds 'd["devices"] == [] and d["error"]["status"] == "TSR_ERROR_INVALID_ARGUMENT"'
 finish

@@ -49,7 +49,26 @@ refuses 1 "tessera.cluster" plan gemm 4 4 4 --cluster "$work/bad.json"
 run plan gemm 4 4 4 --cluster "$work/bad.json" --json
 [ "$code" = 1 ] || fail "exit code $code"
 holds 'd["schema"] == "tessera.plan/1" and d["error"]["status"] == "TSR_ERROR_MISMATCH" and d["error"]["message"]'
-run plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/no/such/folder"
-[ "$code" = 1 ] || fail "an output that cannot be written: exit code $code"
-grep -q "$work/no/such/folder" "$work/err" || fail "the path is not named: $(cat "$work/err")"
+refuses 1 "the limit of a document" plan gemm 4 4 4 --cluster /dev/zero
+for path in "$work/no/such/folder" "$work" "$work/four.json/x"; do
+  refuses 1 "cannot write '$path'" plan linear 64 384 1536 --cluster "$work/four.json" -o "$path"
+done
+# A full disk leaves what was there; a device stays one; a link stays one.
+echo before >"$work/kept.json"
+(ulimit -f 1 && "$tessera" plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/kept.json") \
+  >"$work/out" 2>"$work/err"
+[ $? = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] && [ "$(cat "$work/kept.json")" = before ] ||
+  fail "a full disk: $(cat "$work/err")"
+mkfifo "$work/pipe"
+cat "$work/pipe" >"$work/passed.json" &
+works plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/pipe"
+wait
+[ -p "$work/pipe" ] || fail "a pipe was replaced by a file"
+python3 -m json.tool "$work/passed.json" >/dev/null || fail "what came through a pipe is no document"
+echo x >"$work/real.json"
+ln -s real.json "$work/link.json"
+works plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/link.json"
+[ -L "$work/link.json" ] && grep -q tessera.plan "$work/real.json" || fail "a link was replaced by a file"
+TSR_LOG=nonsense run plan gemm 4 4 4 --cluster "$work/four.json" --json
+holds 'd["error"]["status"] == "TSR_ERROR_INVALID_ARGUMENT" and d["feasible"] is False'
 finish

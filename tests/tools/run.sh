@@ -58,6 +58,16 @@ refuses 1 "nowhere.npy" run ffn 64 384 1536 --device host --input "$work/nowhere
 head -c 100000 "$file" >"$work/short.safetensors"
 refuses 1 "short.safetensors" run ffn 64 384 1536 --device host \
   --weight "b2=$work/short.safetensors:encoder.layer.0.output.dense.bias"
+refuses 1 "is named \"b x\"" run gemm 4 4 4 --device host --weight $'b\nx=FILE.npy'
+for path in "$work/no/such/folder" "$work" "$file/x"; do
+  refuses 1 "cannot write '$path'" run gemm 4 4 4 --device host -o "$path"
+done
+run run gemm 64 64 64 --device host -o /dev/full
+[ "$code" = 1 ] && grep -q 'cannot write: No space left' "$work/err" || fail "a full disk: $code, $(cat "$work/err")"
+[ -c /dev/full ] || fail "a device was replaced by a file"
+(ulimit -f 1 && "$tessera" run gemm 64 64 64 --device host -o "$work/limited") >"$work/out" 2>"$work/err"
+[ $? = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] || fail "a file above the limit: $(cat "$work/err")"
+[ -z "$(find "$work" -name 'limited*')" ] || fail "a part of a file is left"
 refuses 1 "no device matches 'nothing'" run gemm 4 4 4 --device nothing
 refuses 1 "index 99" run gemm 4 4 4 --device host:99
 refuses 1 "rank 1 is short by" run gemm 64 256 128 --device host --transport sim -n 2 --device-memory 30kB,1kB

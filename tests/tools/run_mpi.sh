@@ -31,9 +31,20 @@ run run gemm 64 65 66 --device host,nothing -n 2 --json
 [ "$code" = 1 ] || fail "exit code $code"
 holds 'd["error"]["rank"] == 1 and d["error"]["status"] == "TSR_ERROR_NOT_FOUND"'
 
+# Nobody to start the ranks with, and nowhere to report to.
+code=0
+PATH=$work "$tessera" run gemm 4 4 4 --device host -n 2 --json >"$work/out" 2>"$work/err" </dev/null || code=$?
+[ "$code" = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] || fail "no mpiexec: $code, $(cat "$work/err")"
+holds 'd["schema"] == "tessera.run/1" and d["error"]["status"] == "TSR_ERROR_NOT_FOUND"'
+PATH=$work "$tessera" profile --device host -n 2 --json >"$work/out" 2>"$work/err" </dev/null
+holds 'd["schema"] == "tessera.cluster/1" and d["error"]["status"] == "TSR_ERROR_NOT_FOUND"'
+code=0
+timeout -k 5 100 "$tessera" run gemm 4 4 4 --device host -n 2 >/dev/full 2>"$work/err" </dev/null || code=$?
+[ "$code" = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] || fail "a full stdout: $code, $(cat "$work/err")"
+
 # Under the mpiexec of another MPI each process would be alone.
 code=0
 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 timeout -k 5 100 "$tessera" run gemm 4 4 4 --device host \
   >"$work/out" 2>"$work/err" </dev/null || code=$?
-[ "$code" = 1 ] && grep -q mpiexec "$work/err" || fail "another MPI's launcher: $code, $(cat "$work/err")"
+[ "$code" = 1 ] && grep -q mpiexec "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] || fail "another MPI's launcher: $code, $(cat "$work/err")"
 finish

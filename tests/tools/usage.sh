@@ -55,7 +55,34 @@ K of gemm is '99999999999999999999'|plan gemm 1 1 99999999999999999999
 --seed is '-1'|run ffn 4 4 4 --seed -1
 --steps is '0'|run ffn 4 4 4 --steps 0
 --deadline is '0'|run ffn 4 4 4 --deadline 0
+safetensors are written|run gemm 4 4 4 -o x.npy
 TABLE
+
+# A name may hold anything and have any length: it stays one line, that ends with what to do.
+refuses 2 "unknown workload 'ge mm?', expected gemm" run $'ge\nmm\x1b' 4 4 4
+refuses 2 "unknown command 'a b'" $'a\nb'
+refuses 2 "expected gemm, linear or ffn" run "$(printf 'g%.0s' $(seq 5000))" 4 4 4
+[ "$(wc -c <"$work/err")" -lt 1200 ] || fail "a long name makes a line of $(wc -c <"$work/err") bytes"
+
+# What could not be written to stdout is a failure, also when stdout is closed.
+unwritten() { # ARGUMENTS...
+  for stdout in "$work/closed" /dev/full; do
+    code=0
+    if [ $stdout = /dev/full ]; then
+      timeout -k 5 100 "$tessera" "$@" 2>"$work/err" >/dev/full </dev/null || code=$?
+    else
+      timeout -k 5 100 "$tessera" "$@" 2>"$work/err" >&- </dev/null || code=$?
+    fi
+    [ "$code" = 1 ] || fail "tessera $* to $stdout: exit code $code"
+    [ "$(grep -c 'to stdout' "$work/err")" = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] ||
+      fail "tessera $* to $stdout: not one line: $(cat "$work/err")"
+  done
+}
+unwritten --help
+unwritten run gemm 4 4 4 --device host
+unwritten run gemm 4 4 4 --device host --json
+unwritten plan gemm 4 4 4 --device host
+unwritten plan gemm 4 4 4 --device host --json
 
 works --version
 grep -q '^tessera [0-9]' "$work/out" || fail "--version: $(cat "$work/out")"
