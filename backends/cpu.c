@@ -90,7 +90,8 @@ static uint64_t copy_bytes(const tsr_gemm_blocking *blocking, int panel) {
 }
 
 static void fit_local_memory(tsr_gemm_blocking *blocking, int panel, uint64_t bytes) {
-  while (blocking->panels_per_group > 1 && copy_bytes(blocking, panel) > bytes) blocking->panels_per_group /= 2;
+  while (blocking->panels_per_group > 1 && copy_bytes(blocking, panel) > bytes)
+    blocking->panels_per_group /= 2;
   while (blocking->k_block > panel && copy_bytes(blocking, panel) > bytes)
     blocking->k_block = blocking->k_block / 2 / panel * panel;
 }
@@ -103,7 +104,8 @@ static bool find_panel(const tsr_opencl_facts *facts, tsr_gemm_facts *out) {
     *out = panel_rows[i].facts;
     out->prefetch = find_platform(facts)->prefetch;
     fit_local_memory(&out->copied, out->panel, facts->local_memory_bytes);
-    if (copy_bytes(&(tsr_gemm_blocking){out->stored.k_block, out->stored.row_block, 0}, 0) > facts->local_memory_bytes)
+    if (copy_bytes(&(tsr_gemm_blocking){out->stored.k_block, out->stored.row_block, 0}, 0) >
+        facts->local_memory_bytes)
       out->stored.row_block = 0;
     return true;
   }

@@ -1,9 +1,9 @@
 /* mpi_gemm: a distributed product inside an MPI program that has its own communicator.
  *
- * The program keeps a weight W [k, n] that is too large for one rank: each rank owns a block of its columns, as many as
- * its share says. It asks Tessera for y = x W in that distribution, runs it a few times, and checks one column block
- * against a plain loop. What to look at: the caller's communicator (here the even ranks only) is used as it is; data goes
- * in and out through the caller's arrays; every failure is one line.
+ * The program keeps a weight W [k, n] that is too large for one rank: each rank owns a block of its columns,
+ * as many as its share says. It asks Tessera for y = x W in that distribution, runs it a few times, and
+ * checks one column block against a plain loop. What to look at: the caller's communicator (here the even
+ * ranks only) is used as it is; data goes in and out through the caller's arrays; every failure is one line.
  *
  *   cc mpi_gemm.c $(pkg-config --cflags --libs tessera mpich) -lm -o mpi_gemm && mpiexec -n 4 ./mpi_gemm */
 #include <math.h>
@@ -34,8 +34,8 @@ static float w_at(int64_t p, int64_t j) {
 }
 
 /* y = x w over graph values; w is pinned to the program's own column blocks, y comes out in the same. */
-static tsr_status build(tsr_context *context, int parts, const int64_t *offsets, tsr_graph **graph, tsr_value *x, tsr_value *w,
-                        tsr_value *y, tsr_error *error) {
+static tsr_status build(tsr_context *context, int parts, const int64_t *offsets, tsr_graph **graph,
+                        tsr_value *x, tsr_value *w, tsr_value *y, tsr_error *error) {
   tsr_shape x_shape = tsr_shape_of(2, M, K), w_shape = tsr_shape_of(2, K, N);
   tsr_layout whole = tsr_layout_replicate(), columns = tsr_layout_shard(1, parts, offsets);
   tsr_status status = tsr_graph_create(context, graph, error);
@@ -91,7 +91,8 @@ static int multiply(MPI_Comm communicator) {
   TRY(tsr_context_create(NULL, &context, &error));
   TRY(tsr_group_create_mpi(context, communicator, NULL, &group, &error));
   /* NULL = the best device here; TESSERA_DEVICE lets a user choose. */
-  TRY(tsr_group_agree(group, tsr_device_open(context, getenv("TESSERA_DEVICE"), NULL, &device, &error), &error, &error));
+  TRY(tsr_group_agree(group, tsr_device_open(context, getenv("TESSERA_DEVICE"), NULL, &device, &error),
+                      &error, &error));
   TRY(tsr_cluster_measure(group, &device, 1, TSR_MEASURE_OPTIONS(.estimate_only = true), &cluster, &error));
   TRY(build(context, size, offsets, &graph, &x, &w, &y, &error));
 
@@ -103,7 +104,8 @@ static int multiply(MPI_Comm communicator) {
 
   tsr_shape x_shape = tsr_shape_of(2, M, K), w_shape = tsr_shape_of(2, K, columns);
   tsr_shape y_shape = tsr_shape_of(2, M, columns);
-  tsr_array x_array = tsr_array_dense(own_x, TSR_F32, &x_shape), w_array = tsr_array_dense(own_w, TSR_F32, &w_shape);
+  tsr_array x_array = tsr_array_dense(own_x, TSR_F32, &x_shape),
+            w_array = tsr_array_dense(own_w, TSR_F32, &w_shape);
   tsr_array y_array = tsr_array_dense(own_y, TSR_F32, &y_shape);
   TRY(tsr_session_bind(session, rank, w, &w_array, &error));
   for (int step = 0; step < 3; step++) {

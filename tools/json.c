@@ -54,6 +54,11 @@ bool tool_json_print(const char *command, json_t *document) {
   return true;
 }
 
+json_t *tool_json_find(const char *text) {
+  const char *start = text ? strchr(text, '{') : NULL;
+  return start ? json_loads(start, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+}
+
 const char *tool_json_get_text(const json_t *object, const char *name) {
   const char *text = json_string_value(json_object_get(object, name));
   return text ? text : "";

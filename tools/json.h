@@ -20,6 +20,9 @@ json_t *tool_json_failure(const char *command, const tsr_error *error);
  * (no memory); whether stdout took it is told by tool_stdout_finish. */
 bool tool_json_print(const char *command, json_t *document);
 
+/* The document in a text to which others (a driver, mpiexec) may have added theirs; NULL if there is none. */
+json_t *tool_json_find(const char *text);
+
 /* "" and 0 if the member is missing or of another type. Borrowed. */
 const char *tool_json_get_text(const json_t *object, const char *name);
 uint64_t tool_json_get_bytes(const json_t *object, const char *name);

@@ -74,8 +74,7 @@ static int fail_alone(const tool_options *options, const tsr_error *error) {
 /* What the ranks have not said themselves. mpiexec puts a banner on stdout when a rank is killed: what is no
  * part of the document is left out. */
 static bool report_end(const tool_options *options, const tool_child *child) {
-  const char *start = options->json && child->text ? strchr(child->text, '{') : NULL;
-  json_t *document = start ? json_loads(start, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+  json_t *document = options->json ? tool_json_find(child->text) : NULL;
   if (document) return tool_json_print(options->name, document);
   bool killed = WIFSIGNALED(child->wait_status);
   if (!killed && !options->json) return true;
@@ -170,7 +169,7 @@ static bool build_profile_line(const tool_options *options, int ranks, profile_l
 
 /* The message of the child's own document; what MPI and drivers had to say was not shown. */
 static tsr_status profile_failure(const tool_child *child, int ranks, tsr_error *error) {
-  json_t *answer = child->text ? json_loads(child->text, 0, NULL) : NULL;
+  json_t *answer = tool_json_find(child->text);
   const char *said = tool_json_get_text(json_object_get(answer, "error"), "message");
   tsr_status status =
       said[0]

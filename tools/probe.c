@@ -98,7 +98,7 @@ static const char *explain_no_device(const char *icd) {
 }
 
 static void add_answer(json_t *document, const char *icd, const tool_child *child) {
-  json_t *answer = child->text ? json_loads(child->text, 0, NULL) : NULL;
+  json_t *answer = tool_json_find(child->text);
   json_t *devices = json_object_get(answer, "devices");
   char text[TSR_ERROR_MESSAGE_BYTES];
   if (child->late || child->wait_status != 0 || !json_is_array(devices)) {

@@ -24,7 +24,7 @@ typedef struct tsr_cluster tsr_cluster;
 
 typedef struct tsr_measure_options {
   size_t struct_size;
-  bool estimate_only;  /* describe the devices, measure nothing: figures are estimates */
+  bool estimate_only; /* describe the devices, measure nothing: figures are estimates */
 } tsr_measure_options;
 void tsr_measure_options_init(tsr_measure_options *options);
 #define TSR_MEASURE_OPTIONS(...)                                                                             \

@@ -27,19 +27,21 @@ typedef enum tsr_log_level {
 typedef void (*tsr_log_callback)(void *user, tsr_log_level level, const char *area, const char *message);
 
 typedef struct tsr_context_options {
-  size_t struct_size;         /* sizeof(tsr_context_options) */
-  tsr_log_callback log;       /* NULL = silent */
-  void *log_user;             /* borrowed, passed to log */
-  tsr_log_level log_level;    /* lines above this level are not formatted */
-  const char *log_filter;     /* borrowed for the call; "plan:debug,comm:trace" raises single areas; NULL = none */
-  const char *cache_folder;   /* borrowed for the call; NULL = $TESSERA_CACHE, $XDG_CACHE_HOME/tessera,
-                                 ~/.cache/tessera, the first that is set; "" = no cache on disk */
-  const char *kernel_folder;  /* borrowed for the call; searched for .cl files before the embedded ones;
-                                 NULL = $TSR_KERNEL_PATH if set */
+  size_t struct_size;      /* sizeof(tsr_context_options) */
+  tsr_log_callback log;    /* NULL = silent */
+  void *log_user;          /* borrowed, passed to log */
+  tsr_log_level log_level; /* lines above this level are not formatted */
+  const char
+      *log_filter; /* borrowed for the call; "plan:debug,comm:trace" raises single areas; NULL = none */
+  const char *cache_folder;  /* borrowed for the call; NULL = $TESSERA_CACHE, $XDG_CACHE_HOME/tessera,
+                                ~/.cache/tessera, the first that is set; "" = no cache on disk */
+  const char *kernel_folder; /* borrowed for the call; searched for .cl files before the embedded ones;
+                                NULL = $TSR_KERNEL_PATH if set */
 } tsr_context_options;
 
 void tsr_context_options_init(tsr_context_options *options);
-#define TSR_CONTEXT_OPTIONS(...) (&(tsr_context_options){.struct_size = sizeof(tsr_context_options), __VA_ARGS__})
+#define TSR_CONTEXT_OPTIONS(...)                                                                             \
+  (&(tsr_context_options){.struct_size = sizeof(tsr_context_options), __VA_ARGS__})
 
 /* Gives *out. options may be NULL. Errors: INVALID_ARGUMENT (struct_size 0, bad filter), OUT_OF_MEMORY. A
  * cache folder that cannot be made or written is no error: a warning is logged and nothing is cached. */

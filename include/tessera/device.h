@@ -26,20 +26,20 @@ typedef enum tsr_device_kind { TSR_DEVICE_CPU, TSR_DEVICE_GPU, TSR_DEVICE_OTHER 
 
 typedef struct tsr_device_info {
   char platform[64];
-  char short_name[16];  /* "pocl", "rusticl", "nvidia", "amd", "intel", "host", or "opencl" */
+  char short_name[16]; /* "pocl", "rusticl", "nvidia", "amd", "intel", "host", or "opencl" */
   char name[128];
   char vendor[64];
   char driver[128];
   char backend[16];
-  char reason[128];      /* why this backend took it, or why no backend can use it */
+  char reason[128]; /* why this backend took it, or why no backend can use it */
   bool usable;
   tsr_device_kind kind;
-  uint64_t memory_bytes;          /* what the backend believes can be used */
-  uint64_t max_allocation_bytes;  /* of one buffer */
+  uint64_t memory_bytes;         /* what the backend believes can be used */
+  uint64_t max_allocation_bytes; /* of one buffer */
   uint64_t local_memory_bytes;
   uint32_t compute_units;
-  bool unified_memory;            /* host and device share memory: mapping copies nothing */
-  bool f64, f16;                  /* precisions of arithmetic, beside f32 */
+  bool unified_memory; /* host and device share memory: mapping copies nothing */
+  bool f64, f16;       /* precisions of arithmetic, beside f32 */
 } tsr_device_info;
 
 typedef struct tsr_device_list tsr_device_list;
@@ -58,13 +58,14 @@ bool tsr_device_matches(const char *selector, const tsr_device_info *info);
 
 typedef struct tsr_device_options {
   size_t struct_size;
-  uint64_t memory_bytes;          /* cap for the ledger; 0 = what the device has */
-  uint64_t max_allocation_bytes;  /* cap for one buffer; 0 = what the device allows */
-  const char *gemm;               /* borrowed for the call; forces a GEMM family ("reference", "panel",
-                                     "clblast"); NULL = the backend's choice */
+  uint64_t memory_bytes;         /* cap for the ledger; 0 = what the device has */
+  uint64_t max_allocation_bytes; /* cap for one buffer; 0 = what the device allows */
+  const char *gemm;              /* borrowed for the call; forces a GEMM family ("reference", "panel",
+                                    "clblast"); NULL = the backend's choice */
 } tsr_device_options;
 void tsr_device_options_init(tsr_device_options *options);
-#define TSR_DEVICE_OPTIONS(...) (&(tsr_device_options){.struct_size = sizeof(tsr_device_options), __VA_ARGS__})
+#define TSR_DEVICE_OPTIONS(...)                                                                              \
+  (&(tsr_device_options){.struct_size = sizeof(tsr_device_options), __VA_ARGS__})
 
 /* Opens the device that selector names (NULL: the first GPU, else the first CPU other than rusticl, else
  * host). Gives *out. Errors: NOT_FOUND naming what there is, UNSUPPORTED, DEVICE, INVALID_ARGUMENT. */

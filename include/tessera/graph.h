@@ -49,12 +49,13 @@ tsr_status tsr_graph_state(tsr_graph *graph, const char *name, tsr_dtype dtype, 
 typedef struct tsr_matmul_options {
   size_t struct_size;
   bool transpose_a, transpose_b;
-  double alpha;  /* 0 = 1 */
-  double beta;   /* c is not read when it is 0 */
-  tsr_value c;   /* [m,n]; needed if beta is not 0 */
+  double alpha; /* 0 = 1 */
+  double beta;  /* c is not read when it is 0 */
+  tsr_value c;  /* [m,n]; needed if beta is not 0 */
 } tsr_matmul_options;
 void tsr_matmul_options_init(tsr_matmul_options *options);
-#define TSR_MATMUL_OPTIONS(...) (&(tsr_matmul_options){.struct_size = sizeof(tsr_matmul_options), __VA_ARGS__})
+#define TSR_MATMUL_OPTIONS(...)                                                                              \
+  (&(tsr_matmul_options){.struct_size = sizeof(tsr_matmul_options), __VA_ARGS__})
 
 /* a and b have two axes and one dtype (f32 or f64). options may be NULL. */
 tsr_status tsr_graph_matmul(tsr_graph *graph, tsr_value a, tsr_value b, const tsr_matmul_options *options,
@@ -63,8 +64,8 @@ tsr_status tsr_graph_matmul(tsr_graph *graph, tsr_value a, tsr_value b, const ts
 /* out = alpha * a + beta * b. b has a's shape, or broadcasts as in NumPy: [n] or [1,n] over the rows of
  * [m,n], [m,1] over its columns, a scalar over everything. out has a's shape. An operand whose factor
  * is 0 is not read. */
-tsr_status tsr_graph_add(tsr_graph *graph, double alpha, tsr_value a, double beta, tsr_value b, tsr_value *out,
-                         tsr_error *error);
+tsr_status tsr_graph_add(tsr_graph *graph, double alpha, tsr_value a, double beta, tsr_value b,
+                         tsr_value *out, tsr_error *error);
 /* out = a * b elementwise; b broadcasts as in tsr_graph_add. */
 tsr_status tsr_graph_multiply(tsr_graph *graph, tsr_value a, tsr_value b, tsr_value *out, tsr_error *error);
 /* out = alpha * a. */
@@ -105,11 +106,11 @@ tsr_status tsr_graph_linear(tsr_graph *graph, tsr_value x, tsr_value w, tsr_valu
  * <prefix>wg [d,h] if gated. */
 typedef struct tsr_ffn_options {
   size_t struct_size;
-  int64_t hidden;        /* h */
-  tsr_unary activation;  /* 0 = gelu */
+  int64_t hidden;       /* h */
+  tsr_unary activation; /* 0 = gelu */
   bool gated;
-  bool no_bias;          /* leaves b1 and b2 out; a gated block never has them */
-  const char *prefix;    /* borrowed for the call; NULL = "" */
+  bool no_bias;       /* leaves b1 and b2 out; a gated block never has them */
+  const char *prefix; /* borrowed for the call; NULL = "" */
 } tsr_ffn_options;
 void tsr_ffn_options_init(tsr_ffn_options *options);
 #define TSR_FFN_OPTIONS(...) (&(tsr_ffn_options){.struct_size = sizeof(tsr_ffn_options), __VA_ARGS__})
@@ -119,8 +120,8 @@ tsr_status tsr_graph_ffn(tsr_graph *graph, tsr_value x, const tsr_ffn_options *o
 /* Extends the graph by the gradients of <y, dy> (dy has y's shape; for a scalar y, TSR_NO_VALUE means 1)
  * with respect to wrt[0..count): out[i] has the shape of wrt[i]. A value that y does not depend on is
  * INVALID_ARGUMENT. */
-tsr_status tsr_graph_gradients(tsr_graph *graph, tsr_value y, tsr_value dy, const tsr_value *wrt, size_t count,
-                               tsr_value *out, tsr_error *error);
+tsr_status tsr_graph_gradients(tsr_graph *graph, tsr_value y, tsr_value dy, const tsr_value *wrt,
+                               size_t count, tsr_value *out, tsr_error *error);
 
 /* At the end of the step, target (a parameter or state) becomes value. */
 tsr_status tsr_graph_assign(tsr_graph *graph, tsr_value target, tsr_value value, tsr_error *error);
@@ -138,13 +139,14 @@ typedef struct tsr_value_info {
   tsr_value_kind kind;
   tsr_dtype dtype;
   tsr_shape shape;
-  const char *name;    /* of a leaf; "" for an intermediate */
-  const char *output;  /* its name as an output; "" if it is none */
-  bool assigned;       /* the target of an assign: it changes at the end of a step */
+  const char *name;   /* of a leaf; "" for an intermediate */
+  const char *output; /* its name as an output; "" if it is none */
+  bool assigned;      /* the target of an assign: it changes at the end of a step */
 } tsr_value_info;
 /* Values have ids 1 .. count. */
 size_t tsr_graph_value_count(const tsr_graph *graph);
-tsr_status tsr_graph_value_info(const tsr_graph *graph, tsr_value value, tsr_value_info *out, tsr_error *error);
+tsr_status tsr_graph_value_info(const tsr_graph *graph, tsr_value value, tsr_value_info *out,
+                                tsr_error *error);
 /* A leaf or an output by name, leaves first; an unknown name is NOT_FOUND with the nearest names. */
 tsr_status tsr_graph_find(const tsr_graph *graph, const char *name, tsr_value *out, tsr_error *error);
 

@@ -21,11 +21,10 @@ typedef struct tsr_group tsr_group;
 
 typedef struct tsr_group_options {
   size_t struct_size;
-  double deadline_seconds;  /* no sign of life from a member for so long: RANK_LOST; 0 = 20 */
+  double deadline_seconds; /* no sign of life from a member for so long: RANK_LOST; 0 = 20 */
 } tsr_group_options;
 void tsr_group_options_init(tsr_group_options *options);
-#define TSR_GROUP_OPTIONS(...)                                                                               \
-  (&(tsr_group_options){.struct_size = sizeof(tsr_group_options), __VA_ARGS__})
+#define TSR_GROUP_OPTIONS(...) (&(tsr_group_options){.struct_size = sizeof(tsr_group_options), __VA_ARGS__})
 
 /* One member, this process. Gives *out. */
 tsr_status tsr_group_create_self(tsr_context *context, tsr_group **out, tsr_error *error);

@@ -23,14 +23,14 @@ typedef enum tsr_reduction { TSR_SUM, TSR_MAX } tsr_reduction;
 
 typedef struct tsr_placement {
   tsr_placement_kind kind;
-  int axis;                 /* SHARD: the axis of the value that is split */
-  tsr_reduction reduction;  /* PARTIAL */
-  int parts;                /* SHARD: number of members, if offsets is given */
-  const int64_t *offsets;   /* SHARD: parts + 1 numbers, borrowed; NULL = the planner decides */
+  int axis;                /* SHARD: the axis of the value that is split */
+  tsr_reduction reduction; /* PARTIAL */
+  int parts;               /* SHARD: number of members, if offsets is given */
+  const int64_t *offsets;  /* SHARD: parts + 1 numbers, borrowed; NULL = the planner decides */
 } tsr_placement;
 
 typedef struct tsr_layout {
-  int mesh_axes;  /* 1 for now */
+  int mesh_axes; /* 1 for now */
   tsr_placement on[TSR_MESH_AXES_MAX];
 } tsr_layout;
 

@@ -23,24 +23,24 @@ typedef struct tsr_plan tsr_plan;
 
 /* Whether parameters of two or more axes may be replicated (data parallelism in disguise). */
 typedef enum tsr_replicate {
-  TSR_REPLICATE_SMALL,  /* those under 1 % of all bytes of parameters */
-  TSR_REPLICATE_NEVER,  /* no */
-  TSR_REPLICATE_AUTO    /* whatever is fastest and fits */
+  TSR_REPLICATE_SMALL, /* those under 1 % of all bytes of parameters */
+  TSR_REPLICATE_NEVER, /* no */
+  TSR_REPLICATE_AUTO   /* whatever is fastest and fits */
 } tsr_replicate;
 
 typedef struct tsr_plan_options {
   size_t struct_size;
-  tsr_replicate replicate;   /* 0 = SMALL */
-  double reserve_fraction;   /* of each device's memory, kept free, at least 256 MiB on a GPU; 0 = 0.05;
-                                below 0 = none */
-  bool keep_all;             /* every member takes part (its share may be zero); else slow ones may be excluded */
+  tsr_replicate replicate; /* 0 = SMALL */
+  double reserve_fraction; /* of each device's memory, kept free, at least 256 MiB on a GPU; 0 = 0.05;
+                              below 0 = none */
+  bool keep_all; /* every member takes part (its share may be zero); else slow ones may be excluded */
 } tsr_plan_options;
 void tsr_plan_options_init(tsr_plan_options *options);
 #define TSR_PLAN_OPTIONS(...) (&(tsr_plan_options){.struct_size = sizeof(tsr_plan_options), __VA_ARGS__})
 
 /* Freezes graph, gives *out. INFEASIBLE still gives a plan, which holds the reasons; error's message says
- * what is needed, what there is, and how many such devices would do. (*out is NULL if pins and policy allow no
- * layout at all, and after any other error.) options may be NULL. */
+ * what is needed, what there is, and how many such devices would do. (*out is NULL if pins and policy allow
+ * no layout at all, and after any other error.) options may be NULL. */
 tsr_status tsr_plan_create(tsr_graph *graph, const tsr_cluster *cluster, const tsr_plan_options *options,
                            tsr_plan **out, tsr_error *error);
 void tsr_plan_destroy(tsr_plan **plan);
@@ -55,16 +55,17 @@ tsr_status tsr_plan_parse(tsr_context *context, const char *json, size_t bytes, 
                           tsr_error *error);
 
 typedef enum tsr_plan_format {
-  TSR_PLAN_JSON,    /* "tessera.plan/1": everything, can be read again */
-  TSR_PLAN_TEXT,    /* tables for people */
-  TSR_PLAN_EXPLAIN  /* TEXT, and what bounds each step, and what lost and by how much */
+  TSR_PLAN_JSON,   /* "tessera.plan/1": everything, can be read again */
+  TSR_PLAN_TEXT,   /* tables for people */
+  TSR_PLAN_EXPLAIN /* TEXT, and what bounds each step, and what lost and by how much */
 } tsr_plan_format;
 tsr_status tsr_plan_write(const tsr_plan *plan, tsr_plan_format format, tsr_writer writer, void *user,
                           tsr_error *error);
 
 /* The plan's own graph: values have the ids of the graph it was made from. Borrowed. */
 const tsr_graph *tsr_plan_graph(const tsr_plan *plan);
-/* The plan's own cluster, as it was planned for: tsr_cluster_match tells whether it is the one at hand. Borrowed. */
+/* The plan's own cluster, as it was planned for: tsr_cluster_match tells whether it is the one at hand.
+ * Borrowed. */
 const tsr_cluster *tsr_plan_cluster(const tsr_plan *plan);
 
 /* Where a value lies when the step has ended (an input: where it must be bound). offsets live as long as the
@@ -73,11 +74,11 @@ tsr_status tsr_plan_layout(const tsr_plan *plan, tsr_value value, tsr_layout *ou
 
 typedef struct tsr_plan_summary {
   bool feasible;
-  bool exact;              /* no better plan exists under the cost model; otherwise gap is stated */
-  double gap;              /* upper bound of (predicted - optimum) / optimum; 0 if exact */
-  const char *reason;      /* why infeasible, or why not exact; "" otherwise. Borrowed */
+  bool exact;         /* no better plan exists under the cost model; otherwise gap is stated */
+  double gap;         /* upper bound of (predicted - optimum) / optimum; 0 if exact */
+  const char *reason; /* why infeasible, or why not exact; "" otherwise. Borrowed */
   int members;
-  int active;              /* members that take part; the others are excluded */
+  int active; /* members that take part; the others are excluded */
   double predicted_seconds;
   double flops;
   uint64_t hash;
@@ -88,23 +89,23 @@ typedef enum tsr_memory_line {
   TSR_MEMORY_WEIGHTS,
   TSR_MEMORY_GRADIENTS,
   TSR_MEMORY_STATE,
-  TSR_MEMORY_ACTIVATIONS,  /* inputs, outputs and intermediates */
+  TSR_MEMORY_ACTIVATIONS, /* inputs, outputs and intermediates */
   TSR_MEMORY_WORKSPACE,
   TSR_MEMORY_LINES
 } tsr_memory_line;
 const char *tsr_memory_line_name(tsr_memory_line line);
 
 typedef struct tsr_plan_member {
-  const char *device;       /* borrowed */
+  const char *device; /* borrowed */
   bool active;
-  double share;             /* its part of the step's floating-point work, 0 .. 1 */
-  uint64_t bytes;           /* device memory: the sum of lines[] */
+  double share;   /* its part of the step's floating-point work, 0 .. 1 */
+  uint64_t bytes; /* device memory: the sum of lines[] */
   uint64_t lines[TSR_MEMORY_LINES];
-  uint64_t host_bytes;      /* host memory for collectives */
-  uint64_t reserve_bytes;   /* kept free on the device */
-  uint64_t memory_bytes;    /* what the device has */
-  uint64_t sent_bytes;      /* sent to other members in one step */
-  double compute_seconds;   /* of one step */
+  uint64_t host_bytes;    /* host memory for collectives */
+  uint64_t reserve_bytes; /* kept free on the device */
+  uint64_t memory_bytes;  /* what the device has */
+  uint64_t sent_bytes;    /* sent to other members in one step */
+  double compute_seconds; /* of one step */
 } tsr_plan_member;
 tsr_status tsr_plan_get_member(const tsr_plan *plan, int member, tsr_plan_member *out, tsr_error *error);
 

@@ -1,8 +1,8 @@
 /* tessera/session.h: runs a plan on devices, over a group.
  *
  * create allocates everything, on the devices and for the collectives; a step allocates nothing. [C] marks
- * what all processes call in the same order. After a lost rank the session is poisoned: only destroy is legal.
- * `member` is an index in the group and must be local to the process.
+ * what all processes call in the same order. After a lost rank the session is poisoned: only destroy is
+ * legal. `member` is an index in the group and must be local to the process.
  *
  * Thread safety: one session, one thread at a time. */
 #ifndef TESSERA_SESSION_H
@@ -27,8 +27,8 @@ typedef struct tsr_session tsr_session;
 /* [C] devices[i] is local member i's; count = tsr_group_local_count. group, plan and devices are borrowed
  * until destroy. Errors: INFEASIBLE plan, MISMATCH (another number of members), OUT_OF_MEMORY naming rank,
  * bytes needed and there; COMPILE, DEVICE. */
-tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices, size_t count,
-                              tsr_session **out, tsr_error *error);
+tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices,
+                              size_t count, tsr_session **out, tsr_error *error);
 /* Takes *session (may be NULL), leaves NULL. */
 void tsr_session_destroy(tsr_session **session);
 
@@ -42,32 +42,34 @@ tsr_status tsr_session_bind(tsr_session *session, int member, tsr_value value, c
 /* Copies the member's shard of an input, parameter, state or output into array. */
 tsr_status tsr_session_read(tsr_session *session, int member, tsr_value value, const tsr_array *array,
                             tsr_error *error);
-/* [C] The whole value, on every process. array has the value's shape; on processes that do not want it, NULL. */
-tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_array *array, tsr_error *error);
+/* [C] The whole value, on every process. array has the value's shape; on processes that do not want it, NULL.
+ */
+tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_array *array,
+                              tsr_error *error);
 
-/* [C] Begins one step; one is in flight at a time. test lets it progress and returns at once; *done = this process's
- * part has ended. wait [C] returns when it has ended everywhere, with the same status on all surviving processes; it
- * is needed before any other call, also after test said done. */
+/* [C] Begins one step; one is in flight at a time. test lets it progress and returns at once; *done = this
+ * process's part has ended. wait [C] returns when it has ended everywhere, with the same status on all
+ * surviving processes; it is needed before any other call, also after test said done. */
 tsr_status tsr_session_start(tsr_session *session, tsr_error *error);
 tsr_status tsr_session_test(tsr_session *session, bool *done, tsr_error *error);
 tsr_status tsr_session_wait(tsr_session *session, tsr_error *error);
 
 typedef struct tsr_check_options {
   size_t struct_size;
-  uint64_t seed;          /* of the probes */
-  double oracle_flops;    /* up to so many floating-point operations the whole graph is computed again in f64
-                             on every process; 0 = 1e9, below 0 = never */
+  uint64_t seed;       /* of the probes */
+  double oracle_flops; /* up to so many floating-point operations the whole graph is computed again in f64
+                          on every process; 0 = 1e9, below 0 = never */
 } tsr_check_options;
 void tsr_check_options_init(tsr_check_options *options);
 #define TSR_CHECK_OPTIONS(...) (&(tsr_check_options){.struct_size = sizeof(tsr_check_options), __VA_ARGS__})
 
 typedef struct tsr_check {
   bool passed;
-  bool oracle;          /* the whole oracle was run, not only probes */
-  double max_error;     /* largest error found, in units of its bound's element */
-  double bound;         /* the bound at that place */
-  double detectable;    /* the smallest error of one element that would have been found */
-  char where[128];      /* the value and place of the largest error / bound */
+  bool oracle;       /* the whole oracle was run, not only probes */
+  double max_error;  /* largest error found, in units of its bound's element */
+  double bound;      /* the bound at that place */
+  double detectable; /* the smallest error of one element that would have been found */
+  char where[128];   /* the value and place of the largest error / bound */
 } tsr_check;
 
 /* [C] Runs one step and verifies it: every product and every collective on its inputs as stored, by random
@@ -78,19 +80,19 @@ tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *opti
                              tsr_error *error);
 
 typedef struct tsr_member_report {
-  uint64_t bytes_planned;    /* of the plan */
-  uint64_t bytes_allocated;  /* by this session, in the device's ledger */
-  uint64_t bytes_sent;       /* to other members, in the last step */
-  double compute_seconds;    /* of the last step: waiting for the device */
-  double comm_seconds;       /* of the last step: in collectives */
+  uint64_t bytes_planned;   /* of the plan */
+  uint64_t bytes_allocated; /* by this session, in the device's ledger */
+  uint64_t bytes_sent;      /* to other members, in the last step */
+  double compute_seconds;   /* of the last step: waiting for the device */
+  double comm_seconds;      /* of the last step: in collectives */
 } tsr_member_report;
 
 typedef struct tsr_report {
   uint64_t steps;
-  double last_seconds;      /* wall time of the last step, the slowest process */
+  double last_seconds; /* wall time of the last step, the slowest process */
   double first_seconds;
-  double median_seconds;    /* of all steps after the first (of the first, if there was one only); of more than
-                               4096 steps, of every 2nd, 4th, ... */
+  double median_seconds; /* of all steps after the first (of the first, if there was one only); of more than
+                            4096 steps, of every 2nd, 4th, ... */
   double predicted_seconds;
 } tsr_report;
 

@@ -44,14 +44,14 @@ enum { TSR_ERROR_MESSAGE_BYTES = 1024, TSR_ERROR_LOG_BYTES = 2048, TSR_ERROR_NAM
 /* The detail of a failure. Plain data: copy it, send it, forget it; nothing to free. */
 typedef struct tsr_error {
   tsr_status status;
-  char message[TSR_ERROR_MESSAGE_BYTES];  /* one line, no newline at the end */
-  const char *file;                       /* where in the library it arose; NULL after it crossed ranks */
+  char message[TSR_ERROR_MESSAGE_BYTES]; /* one line, no newline at the end */
+  const char *file;                      /* where in the library it arose; NULL after it crossed ranks */
   int line;
-  char domain[16];                        /* "", "opencl", "mpi", "errno": whose native_code it is */
+  char domain[16]; /* "", "opencl", "mpi", "errno": whose native_code it is */
   int64_t native_code;
-  int rank;                               /* the member that failed; -1 = this process */
-  char device[TSR_ERROR_NAME_BYTES];      /* its device, or "" */
-  char build_log[TSR_ERROR_LOG_BYTES];    /* start of a kernel's build log, or "" */
+  int rank;                            /* the member that failed; -1 = this process */
+  char device[TSR_ERROR_NAME_BYTES];   /* its device, or "" */
+  char build_log[TSR_ERROR_LOG_BYTES]; /* start of a kernel's build log, or "" */
 } tsr_error;
 
 /* "TSR_ERROR_IO" and "input or output failed"; "unknown status" for a value outside the list. */

@@ -42,7 +42,8 @@ tsr_array tsr_array_dense(void *data, tsr_dtype dtype, const tsr_shape *shape) {
   int64_t stride = 1;
   for (int i = shape->axes - 1; i >= 0; i--) {
     array.stride[i] = stride;
-    if (!tsr_multiply_fits(stride, shape->extent[i], &stride)) stride = 0; /* an empty array has no element to find */
+    if (!tsr_multiply_fits(stride, shape->extent[i], &stride))
+      stride = 0; /* an empty array has no element to find */
   }
   return array;
 }

@@ -1,7 +1,7 @@
 /* base/collective_facts.h: what planner and communication must both know of a collective: its cost in bytes.
  *
- * Declared here so that the planner need not see the comm room; defined in comm/schedule.c, where the algorithms are,
- * so that the two cannot disagree. Pure. */
+ * Declared here so that the planner need not see the comm room; defined in comm/schedule.c, where the
+ * algorithms are, so that the two cannot disagree. Pure. */
 #ifndef TSR_BASE_COLLECTIVE_FACTS_H
 #define TSR_BASE_COLLECTIVE_FACTS_H
 

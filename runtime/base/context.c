@@ -63,10 +63,11 @@ static tsr_status parse_filter(tsr_context *context, const char *filter, tsr_err
             !strncmp(level_names[i], item + name_length + 1, length - name_length - 1))
           level = i;
     if (level < 0 || !name_length || name_length >= AREA_BYTES || context->area_count == AREAS_MAX)
-      return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                      "log filter \"%.*s\": expected up to %d of AREA:LEVEL, LEVEL one of error, warning, info, "
-                      "debug, trace",
-                      (int)length, item, AREAS_MAX);
+      return tsr_fail(
+          error, TSR_ERROR_INVALID_ARGUMENT,
+          "log filter \"%.*s\": expected up to %d of AREA:LEVEL, LEVEL one of error, warning, info, "
+          "debug, trace",
+          (int)length, item, AREAS_MAX);
     memcpy(context->areas[context->area_count].name, item, name_length);
     context->areas[context->area_count++].level = (tsr_log_level)level;
     item += length + (item[length] == ',');
@@ -109,7 +110,8 @@ tsr_status tsr_context_create(const tsr_context_options *options, tsr_context **
 
   const char *kernels = options->kernel_folder ? options->kernel_folder : getenv("TSR_KERNEL_PATH");
   context->kernel_folder = tsr_text_copy(kernels ? kernels : "");
-  context->cache_folder = options->cache_folder ? tsr_text_copy(options->cache_folder) : default_cache_folder();
+  context->cache_folder =
+      options->cache_folder ? tsr_text_copy(options->cache_folder) : default_cache_folder();
   if (!context->kernel_folder || !context->cache_folder)
     TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for a context");
   int failed = *context->cache_folder ? make_folders(context->cache_folder) : 0;

@@ -23,8 +23,8 @@
 #endif
 
 /* Fills error (may be NULL) and returns status. */
-tsr_status tsr_fail_at(const char *file, int line, tsr_error *error, tsr_status status, const char *format, ...)
-    TSR_PRINTF(5, 6);
+tsr_status tsr_fail_at(const char *file, int line, tsr_error *error, tsr_status status, const char *format,
+                       ...) TSR_PRINTF(5, 6);
 #define tsr_fail(error, status, ...) tsr_fail_at(__FILE__, __LINE__, error, status, __VA_ARGS__)
 
 /* Puts "<context>: " before error's message: "while loading w1: ..." */

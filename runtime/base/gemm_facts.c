@@ -23,7 +23,8 @@ tsr_gemm_family tsr_gemm_family_of(const char *name) {
 }
 
 static bool same_blocking(const tsr_gemm_blocking *a, const tsr_gemm_blocking *b) {
-  return a->k_block == b->k_block && a->row_block == b->row_block && a->panels_per_group == b->panels_per_group;
+  return a->k_block == b->k_block && a->row_block == b->row_block &&
+         a->panels_per_group == b->panels_per_group;
 }
 
 static bool equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b) {
@@ -38,7 +39,8 @@ bool tsr_gemm_facts_equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b, int 
   return true;
 }
 
-const tsr_gemm_blocking *tsr_gemm_blocking_of(const tsr_gemm_facts *facts, bool transpose_a, bool b_as_stored) {
+const tsr_gemm_blocking *tsr_gemm_blocking_of(const tsr_gemm_facts *facts, bool transpose_a,
+                                              bool b_as_stored) {
   return transpose_a || !b_as_stored ? &facts->copied : &facts->stored;
 }
 
@@ -55,7 +57,8 @@ size_t tsr_reduce_workspace_bytes(void) {
 
 int64_t tsr_matrix_bytes(int panel, tsr_dtype dtype, int64_t rows, int64_t cols) {
   int64_t padded = panel ? (cols + panel - 1) / panel * panel : cols, bytes;
-  if (!tsr_multiply_fits(rows, padded, &bytes) || !tsr_multiply_fits(bytes, (int64_t)tsr_dtype_bytes(dtype), &bytes))
+  if (!tsr_multiply_fits(rows, padded, &bytes) ||
+      !tsr_multiply_fits(bytes, (int64_t)tsr_dtype_bytes(dtype), &bytes))
     return -1;
   return bytes;
 }

@@ -46,7 +46,8 @@ tsr_gemm_family tsr_gemm_family_of(const char *name);
 bool tsr_gemm_facts_equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b, int count);
 
 /* The blocking for a product with op(A) = A^T or not, and B in panels and not transposed, or not. */
-const tsr_gemm_blocking *tsr_gemm_blocking_of(const tsr_gemm_facts *facts, bool transpose_a, bool b_as_stored);
+const tsr_gemm_blocking *tsr_gemm_blocking_of(const tsr_gemm_facts *facts, bool transpose_a,
+                                              bool b_as_stored);
 
 /* Bytes of workspace of one call: panel transposes op(A) = A^T first, unless its copies of A do that. */
 size_t tsr_gemm_workspace_bytes(const tsr_gemm_facts *facts, tsr_dtype dtype, bool transpose_a,

@@ -17,15 +17,18 @@ tsr_status tsr_file_read(const char *path, char **text, size_t *bytes, tsr_error
 
 /* A member of an object; FORMAT if it is missing or of another type, naming path and key. `path` is where the
  * object stands: "members[2]". */
-tsr_status tsr_json_object(const json_t *object, const char *path, const char *key, json_t **out, tsr_error *error);
-tsr_status tsr_json_array(const json_t *object, const char *path, const char *key, json_t **out, tsr_error *error);
+tsr_status tsr_json_object(const json_t *object, const char *path, const char *key, json_t **out,
+                           tsr_error *error);
+tsr_status tsr_json_array(const json_t *object, const char *path, const char *key, json_t **out,
+                          tsr_error *error);
 tsr_status tsr_json_text(const json_t *object, const char *path, const char *key, char *buffer, size_t bytes,
                          tsr_error *error);
 /* Integers lie within [low, high]; reals are finite and not below low. */
-tsr_status tsr_json_integer(const json_t *object, const char *path, const char *key, int64_t low, int64_t high,
-                            int64_t *out, tsr_error *error);
+tsr_status tsr_json_integer(const json_t *object, const char *path, const char *key, int64_t low,
+                            int64_t high, int64_t *out, tsr_error *error);
 tsr_status tsr_json_real(const json_t *object, const char *path, const char *key, double low, double *out,
                          tsr_error *error);
-tsr_status tsr_json_bool(const json_t *object, const char *path, const char *key, bool *out, tsr_error *error);
+tsr_status tsr_json_bool(const json_t *object, const char *path, const char *key, bool *out,
+                         tsr_error *error);
 
 #endif

@@ -55,7 +55,11 @@ char *tsr_format_bytes(char *buffer, double bytes) {
     bytes /= 1000;
     unit++;
   }
-  snprintf(buffer, 16, "%.*f %s", unit && bytes < 9.995 ? 2 : unit && bytes < 99.95 ? 1 : 0, bytes, units[unit]);
+  snprintf(buffer, 16, "%.*f %s",
+           unit && bytes < 9.995   ? 2
+           : unit && bytes < 99.95 ? 1
+                                   : 0,
+           bytes, units[unit]);
   return buffer;
 }
 
@@ -89,7 +93,8 @@ static size_t edit_distance(const char *a, const char *b) {
   return row[length];
 }
 
-void tsr_nearest_names(const char *wanted, const char *const *names, size_t count, char *buffer, size_t bytes) {
+void tsr_nearest_names(const char *wanted, const char *const *names, size_t count, char *buffer,
+                       size_t bytes) {
   enum { NAMES_MAX = 3 };
   size_t best[NAMES_MAX], distance[NAMES_MAX], found = 0;
   for (size_t i = 0; i < count; i++) {
@@ -115,7 +120,8 @@ void tsr_nearest_names(const char *wanted, const char *const *names, size_t coun
 char *tsr_format_shape(char *buffer, size_t bytes, const tsr_shape *shape) {
   size_t used = (size_t)snprintf(buffer, bytes, "[");
   for (int i = 0; i < shape->axes && used < bytes; i++)
-    used += (size_t)snprintf(buffer + used, bytes - used, "%s%lld", i ? ", " : "", (long long)shape->extent[i]);
+    used +=
+        (size_t)snprintf(buffer + used, bytes - used, "%s%lld", i ? ", " : "", (long long)shape->extent[i]);
   if (used < bytes) snprintf(buffer + used, bytes - used, "]");
   return buffer;
 }

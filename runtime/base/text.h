@@ -26,7 +26,8 @@ char *tsr_format_bytes(char *buffer, double bytes);
 char *tsr_format_seconds(char *buffer, double seconds);
 
 /* Writes "a, b, c": up to three of count names nearest to `wanted` (edit distance), into buffer. */
-void tsr_nearest_names(const char *wanted, const char *const *names, size_t count, char *buffer, size_t bytes);
+void tsr_nearest_names(const char *wanted, const char *const *names, size_t count, char *buffer,
+                       size_t bytes);
 
 /* A shape as "[64, 384]". */
 struct tsr_shape;

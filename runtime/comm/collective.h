@@ -1,9 +1,9 @@
 /* comm/collective.h: collectives over the members of a group, written once above the transport.
  *
- * A collective is made once, for one local member, as a schedule of sends, receives, copies and reductions; it
- * is then started and tested any number of times and allocates nothing. Counts are elements per member and may
- * differ, and may be zero. Sums are formed in the order of the members, 0 first, whatever the algorithm: the
- * same bits every time, on any transport.
+ * A collective is made once, for one local member, as a schedule of sends, receives, copies and reductions;
+ * it is then started and tested any number of times and allocates nothing. Counts are elements per member and
+ * may differ, and may be zero. Sums are formed in the order of the members, 0 first, whatever the algorithm:
+ * the same bits every time, on any transport.
  *
  *   ALL_REDUCE      in: counts[0] elements (all counts equal);  out: the same place, reduced
  *   ALL_GATHER      in: counts[me];   out: the sum of counts, in the order of the members
@@ -23,15 +23,16 @@
 
 typedef struct tsr_collective tsr_collective;
 
-/* For local member `member` (index in the group). scratch (of tsr_collective_scratch_bytes, best page-aligned;
- * may be NULL if that is 0) is borrowed until destroy. Gives *out. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
+/* For local member `member` (index in the group). scratch (of tsr_collective_scratch_bytes, best
+ * page-aligned; may be NULL if that is 0) is borrowed until destroy. Gives *out. Errors: INVALID_ARGUMENT,
+ * OUT_OF_MEMORY. */
 tsr_status tsr_collective_create(tsr_group *group, int member, const tsr_collective_options *options,
                                  void *scratch, tsr_collective **out, tsr_error *error);
 /* Before the group. Takes *collective (may be NULL), leaves NULL; messages in flight are cancelled. */
 void tsr_collective_destroy(tsr_collective **collective);
 
-/* Begins: in and out as above; may be the same place where both have their data at the same offset (ALL_GATHER:
- * in = its own block within out; ALL_REDUCE, BROADCAST: in = out). */
+/* Begins: in and out as above; may be the same place where both have their data at the same offset
+ * (ALL_GATHER: in = its own block within out; ALL_REDUCE, BROADCAST: in = out). */
 tsr_status tsr_collective_start(tsr_collective *collective, const void *in, void *out, tsr_error *error);
 /* Lets it progress; never blocks. Errors: COMM, RANK_LOST; the collective has then stopped. */
 tsr_status tsr_collective_test(tsr_collective *collective, bool *done, tsr_error *error);

@@ -123,7 +123,8 @@ static tsr_status lose(tsr_group *group, int member, tsr_error *error) {
   group->broken = true;
   group->lost_member = member;
   if (member == group->transport->failed_member) {
-    tsr_fail(error, TSR_ERROR_RANK_LOST, "rank %d failed and takes no part any more; its own message says why", member);
+    tsr_fail(error, TSR_ERROR_RANK_LOST,
+             "rank %d failed and takes no part any more; its own message says why", member);
     if (error) error->rank = member;
     return TSR_ERROR_RANK_LOST;
   }
@@ -154,8 +155,8 @@ tsr_status tsr_group_beat(tsr_group *group, tsr_error *error) {
 
 tsr_status tsr_group_wait_turn(tsr_group *group, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_group_beat(group, error));
-  /* Where ranks outnumber cores, whoever is waited for must get one: only a sleep gives it to the processes of
-   * other sessions, and mpiexec gives each rank its own. Elsewhere a sleep would end late. */
+  /* Where ranks outnumber cores, whoever is waited for must get one: only a sleep gives it to the processes
+   * of other sessions, and mpiexec gives each rank its own. Elsewhere a sleep would end late. */
   const struct timespec a_moment = {.tv_nsec = 20000};
   if (group->transport->crowded)
     nanosleep(&a_moment, NULL);

@@ -13,16 +13,16 @@ struct tsr_group {
   tsr_transport *transport;
   const char *name; /* of the transport, as users know it */
   double deadline_seconds;
-  bool broken;      /* a rank was lost: nothing may be sent any more */
-  int lost_member;  /* which one; -1 = none */
+  bool broken;     /* a rank was lost: nothing may be sent any more */
+  int lost_member; /* which one; -1 = none */
 
   /* Tags. A pair of members counts the collectives in which the two exchange messages; both create these in
    * the same order, so both count alike, and each collective has tags of its own: messages of two collectives
    * never mix. When something failed, somebody may have created fewer: an agreement on a failure starts all
    * counts anew, above the highest of them. */
-  uint16_t *sequences;      /* [local][member] */
-  uint64_t sequence_base;   /* added to each of them */
-  uint64_t sequence_next;   /* above all that were used */
+  uint16_t *sequences;    /* [local][member] */
+  uint64_t sequence_base; /* added to each of them */
+  uint64_t sequence_next; /* above all that were used */
 
   /* Prepared for tsr_group_agree, which then needs no memory to say that all went well. */
   struct tsr_collective **agreements; /* [local] */

@@ -11,17 +11,19 @@
 
 /* ---- one collective, made, run and released, for all local members ---- */
 
-/* Makes, runs and frees one collective for all local members; member i takes its input at in + i * in_stride. Out of memory on one process must not leave the others in
- * a collective that it never enters: unless it is an agreement's own, all agree before anybody starts. */
-static tsr_status run_once(tsr_group *group, const tsr_collective_options *options, tsr_status own, bool agrees,
-                           const char *in, size_t in_stride, void *out, tsr_error *error) {
+/* Makes, runs and frees one collective for all local members; member i takes its input at in + i * in_stride.
+ * Out of memory on one process must not leave the others in a collective that it never enters: unless it is
+ * an agreement's own, all agree before anybody starts. */
+static tsr_status run_once(tsr_group *group, const tsr_collective_options *options, tsr_status own,
+                           bool agrees, const char *in, size_t in_stride, void *out, tsr_error *error) {
   tsr_status status = own;
   size_t count = (size_t)tsr_group_local_count(group);
   tsr_collective **collectives = tsr_calloc(count, sizeof *collectives);
   if (!collectives && status == TSR_OK)
     status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu collectives", count);
   for (size_t i = 0; i < count && status == TSR_OK; i++)
-    status = tsr_collective_create(group, tsr_group_local_member(group, (int)i), options, NULL, &collectives[i], error);
+    status = tsr_collective_create(group, tsr_group_local_member(group, (int)i), options, NULL,
+                                   &collectives[i], error);
   if (agrees) status = tsr_group_agree(group, status, error, error);
   for (size_t i = 0; i < count && status == TSR_OK; i++)
     status = tsr_collective_start(collectives[i], in + i * in_stride, out, error);
@@ -165,7 +167,6 @@ tsr_status tsr_group_agree(tsr_group *group, tsr_status own, const tsr_error *ow
   int64_t record_bytes = sizeof record;
   tsr_collective_options options = {
       .kind = TSR_BROADCAST, .element_bytes = 1, .root = failed, .counts = &record_bytes};
-  TSR_RETURN_IF_FAILED(
-      run_once(group, &options, TSR_OK, false, (const char *)&record, 0, &record, error));
+  TSR_RETURN_IF_FAILED(run_once(group, &options, TSR_OK, false, (const char *)&record, 0, &record, error));
   return accept(&record, error);
 }

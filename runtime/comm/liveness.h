@@ -1,10 +1,10 @@
 /* comm/liveness.h: who still gives signs of life. Pure bookkeeping on times that are passed in; the transport
  * sends and receives the signs.
  *
- * Silence is measured on a clock that runs only while this process calls: after a long computation of its own it
- * must not blame the others for signs that it did not look for. So what counts is silence, and a member that
- * computes for longer than the deadline without calling is silent: there is no thread that beats for it. Whoever knows
- * that it lives all the same (comm/process.h) spares it. */
+ * Silence is measured on a clock that runs only while this process calls: after a long computation of its own
+ * it must not blame the others for signs that it did not look for. So what counts is silence, and a member
+ * that computes for longer than the deadline without calling is silent: there is no thread that beats for it.
+ * Whoever knows that it lives all the same (comm/process.h) spares it. */
 #ifndef TSR_COMM_LIVENESS_H
 #define TSR_COMM_LIVENESS_H
 
@@ -14,8 +14,8 @@
 
 typedef struct tsr_liveness {
   int members, me;
-  double deadline;   /* seconds of silence that are allowed */
-  double calling;    /* seconds spent calling, so far */
+  double deadline; /* seconds of silence that are allowed */
+  double calling;  /* seconds spent calling, so far */
   double last_call;
   double next_look, next_sign;
   struct tsr_liveness_peer {
@@ -23,7 +23,7 @@ typedef struct tsr_liveness {
     double left_at;  /* likewise */
     bool left;       /* ended as it should: never lost */
     int spared;      /* times that its silence was forgiven since it was heard */
-  } *peers;
+  } * peers;
 } tsr_liveness;
 
 /* What is due now. */
@@ -37,8 +37,8 @@ tsr_liveness_due tsr_liveness_call(tsr_liveness *liveness, double now, double de
 void tsr_liveness_heard(tsr_liveness *liveness, int peer);
 void tsr_liveness_left(tsr_liveness *liveness, int peer);
 
-/* Forgives peer's silence for another deadline, because it is known to live: a slow rank is no lost rank. False if that
- * was done so often that something must be wrong with it. */
+/* Forgives peer's silence for another deadline, because it is known to live: a slow rank is no lost rank.
+ * False if that was done so often that something must be wrong with it. */
 bool tsr_liveness_spare(tsr_liveness *liveness, int peer);
 
 /* The member that was silent for the longest time beyond the deadline; -1 = none. */

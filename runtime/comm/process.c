@@ -5,8 +5,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* State and start time of a process, the 3rd and 22nd field of its stat; false if there is no such process. The name, the
- * 2nd field, is in parentheses and may hold anything. */
+/* State and start time of a process, the 3rd and 22nd field of its stat; false if there is no such process.
+ * The name, the 2nd field, is in parentheses and may hold anything. */
 static bool read_stat(int64_t pid, char *state, uint64_t *started) {
   char path[64], line[1024];
   snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);

@@ -12,8 +12,8 @@
 bool tsr_reduce_supports(tsr_dtype dtype);
 
 /* target = contribution 0 + contribution 1 + ..., from left to right (or the maximum; a NaN stays). There are
- * `contributions` of `bytes` bytes each: number `own` is at own_data, the others one after the other at others.
- * target may be the same place as any of them. */
+ * `contributions` of `bytes` bytes each: number `own` is at own_data, the others one after the other at
+ * others. target may be the same place as any of them. */
 void tsr_reduce(tsr_dtype dtype, tsr_reduction reduction, int contributions, int own, const void *own_data,
                 const void *others, void *target, int64_t bytes);
 

@@ -1,7 +1,7 @@
 /* comm/schedule.h: a collective as one member performs it: a list of actions, in rounds.
  *
- * Building one is pure arithmetic on the options. The facts of base/collective_facts.h (bytes of scratch, bytes
- * sent) are read off the very schedule that will run. */
+ * Building one is pure arithmetic on the options. The facts of base/collective_facts.h (bytes of scratch,
+ * bytes sent) are read off the very schedule that will run. */
 #ifndef TSR_COMM_SCHEDULE_H
 #define TSR_COMM_SCHEDULE_H
 
@@ -30,10 +30,10 @@ typedef struct tsr_action {
 } tsr_action;
 
 typedef struct tsr_schedule {
-  tsr_action *actions;        /* NULL: only count */
+  tsr_action *actions; /* NULL: only count */
   size_t action_count;
-  size_t message_count;       /* of the round being built */
-  size_t message_count_max;   /* of any round */
+  size_t message_count;     /* of the round being built */
+  size_t message_count_max; /* of any round */
   int64_t scratch_bytes;
   uint64_t sent_bytes;
 } tsr_schedule;

@@ -14,19 +14,20 @@
 
 typedef struct tsr_transport tsr_transport;
 
-/* Tags are 0 .. TSR_TAG_LIMIT - 1 (what every MPI grants); collectives use those below TSR_COLLECTIVE_TAGS. */
+/* Tags are 0 .. TSR_TAG_LIMIT - 1 (what every MPI grants); collectives use those below TSR_COLLECTIVE_TAGS.
+ */
 enum { TSR_TAG_LIMIT = 32768, TSR_COLLECTIVE_TAGS = 16384 };
 
-/* A message in flight; the caller's memory, zeroed before the first use, not moved while in flight. Opaque but
- * for the transport. */
+/* A message in flight; the caller's memory, zeroed before the first use, not moved while in flight. Opaque
+ * but for the transport. */
 typedef struct tsr_request {
-  int state;           /* 0 = idle: no message */
-  int peer;            /* the other member, for error messages */
+  int state; /* 0 = idle: no message */
+  int peer;  /* the other member, for error messages */
   int64_t bytes;
   void *native;
   void *data;
-  int from, to, tag;   /* sim: what it is matched by */
-  int64_t peer_bytes;  /* sim: what the other side said, if that differs */
+  int from, to, tag;                   /* sim: what it is matched by */
+  int64_t peer_bytes;                  /* sim: what the other side said, if that differs */
   struct tsr_request *next, *previous; /* sim: the queue of unmatched messages */
 } tsr_request;
 
@@ -46,11 +47,11 @@ typedef struct tsr_transport_ops {
   tsr_status (*test)(tsr_transport *transport, tsr_request *request, bool *done, tsr_error *error);
   /* After a failure: forgets a message in flight (an idle request: nothing), so that its memory may go. */
   void (*cancel)(tsr_transport *transport, tsr_request *request);
-  /* Signs of life: called by whoever waits, often. Lets pending work progress. *lost = a member that has given
-   * no sign for deadline seconds although this process called regularly, or -1. */
+  /* Signs of life: called by whoever waits, often. Lets pending work progress. *lost = a member that has
+   * given no sign for deadline seconds although this process called regularly, or -1. */
   tsr_status (*beat)(tsr_transport *transport, double deadline_seconds, int *lost, tsr_error *error);
-  /* Called once, when this process has failed and will send nothing more: tells the others; *lost of their beat then
-   * names it, and so does failed_member. NULL = all members live in this process. */
+  /* Called once, when this process has failed and will send nothing more: tells the others; *lost of their
+   * beat then names it, and so does failed_member. NULL = all members live in this process. */
   void (*abandon)(tsr_transport *transport);
   /* Seconds since some fixed moment: of this process's clock, or virtual. */
   double (*now)(tsr_transport *transport);
@@ -61,11 +62,11 @@ struct tsr_transport {
   tsr_context *context;
   int member_count;
   int local_count;
-  int *local_members;         /* indices in the group, ascending */
-  int failed_member;     /* one that said so (abandon); -1 = none */
-  bool crowded;          /* this host has more of the group's processes than cores */
-  uint64_t *bytes_sent;       /* by local member; counted by the transport */
-  int64_t message_bytes_max;  /* a longer message travels in pieces; tests make it small */
+  int *local_members;        /* indices in the group, ascending */
+  int failed_member;         /* one that said so (abandon); -1 = none */
+  bool crowded;              /* this host has more of the group's processes than cores */
+  uint64_t *bytes_sent;      /* by local member; counted by the transport */
+  int64_t message_bytes_max; /* a longer message travels in pieces; tests make it small */
 };
 
 tsr_status tsr_transport_create_sim(tsr_context *context, int members, tsr_transport **out, tsr_error *error);

@@ -1,9 +1,9 @@
 /* comm/transport_mpi.c: one member per rank of a communicator. The only file that includes <mpi.h>.
  *
  * Two copies of the caller's communicator: one for data, one for signs of life. A receive for the next sign
- * of every peer is always posted. A sign is one byte: BEAT, FAILURE, or FAREWELL, the last one of a member that
- * destroys its group. Destroying waits for everyone's farewell, so that no message is left for a communicator
- * that is gone; the farewell also completes the peer's posted receive.
+ * of every peer is always posted. A sign is one byte: BEAT, FAILURE, or FAREWELL, the last one of a member
+ * that destroys its group. Destroying waits for everyone's farewell, so that no message is left for a
+ * communicator that is gone; the farewell also completes the peer's posted receive.
  *
  * Nothing here blocks in MPI after creation: MPI's own waiting loops neither yield the core nor notice a dead
  * rank (and may then even return success). MPI is called from one thread only, so any thread level will do.
@@ -299,7 +299,8 @@ static int silent_rank(mpi_transport *mpi) {
   if (rank < 0 || !tsr_process_lives(&mpi->processes[mpi->me], &mpi->processes[rank])) return rank;
   if (!tsr_liveness_spare(&mpi->liveness, rank)) return rank;
   tsr_log(mpi->base.context, TSR_LOG_WARNING, "comm",
-          "rank %d is slow: no sign of it for %g s, but its process lives; waiting on", rank, mpi->liveness.deadline);
+          "rank %d is slow: no sign of it for %g s, but its process lives; waiting on", rank,
+          mpi->liveness.deadline);
   return -1;
 }
 
@@ -317,7 +318,8 @@ static tsr_status mpi_beat(tsr_transport *transport, double deadline_seconds, in
   return TSR_OK;
 }
 
-/* Says to all that this process failed, so that nobody waits for it. What cannot be said is silence, and found as such. */
+/* Says to all that this process failed, so that nobody waits for it. What cannot be said is silence, and
+ * found as such. */
 static void mpi_abandon(tsr_transport *transport) {
   mpi_transport *mpi = (mpi_transport *)transport;
   double until = tsr_clock_seconds() + 1;
@@ -445,7 +447,8 @@ static tsr_status create_transport(tsr_context *context, const MPI_Comm copies[2
   TSR_TRY(tsr_liveness_init(&mpi->liveness, size, me, tsr_clock_seconds(), error));
   mpi->processes = tsr_calloc((size_t)size, sizeof *mpi->processes);
   mpi->peers = tsr_calloc((size_t)size, sizeof *mpi->peers);
-  if (!mpi->processes || !mpi->peers) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for the signs of life of %d ranks", size);
+  if (!mpi->processes || !mpi->peers)
+    TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for the signs of life of %d ranks", size);
   for (int i = 0; i < size; i++) mpi->peers[i].receive = mpi->peers[i].send = MPI_REQUEST_NULL;
   *out = &mpi->base;
   return TSR_OK;
@@ -480,7 +483,8 @@ static void exchange_processes(mpi_transport *mpi) {
   MPI_Request request;
   int done = 0;
   tsr_process_identify(&own);
-  int code = MPI_Iallgather(&own, sizeof own, MPI_BYTE, mpi->processes, sizeof own, MPI_BYTE, mpi->signs, &request);
+  int code =
+      MPI_Iallgather(&own, sizeof own, MPI_BYTE, mpi->processes, sizeof own, MPI_BYTE, mpi->signs, &request);
   while (code == MPI_SUCCESS && !done) {
     code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     sched_yield();

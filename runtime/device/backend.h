@@ -22,7 +22,7 @@ typedef struct tsr_opencl_facts {
   uint32_t vendor_id;
   tsr_device_kind kind;
   uint32_t compute_units;
-  uint32_t float_vector_width;   /* native; 8 with AVX2, 16 with AVX-512, 4 with NEON, 1 on most GPUs */
+  uint32_t float_vector_width; /* native; 8 with AVX2, 16 with AVX-512, 4 with NEON, 1 on most GPUs */
   uint32_t double_vector_width;
   uint64_t memory_bytes, max_allocation_bytes, local_memory_bytes;
   size_t work_group_size_max;

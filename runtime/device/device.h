@@ -4,8 +4,9 @@
  * so; tsr_device_poll tells when all that was enqueued has ended. Every buffer goes through the ledger.
  *
  * Matrices are views of one buffer. Row-major: element (r, c) at offset + r * ld + c. Panel form of width w,
- * in which CPU kernels want a weight: element (r, c) at offset + ((c / w) * ld + r) * w + c % w, where ld is the
- * number of rows that a stored panel has; the last panel is padded to w, contents of padding unspecified. */
+ * in which CPU kernels want a weight: element (r, c) at offset + ((c / w) * ld + r) * w + c % w, where ld is
+ * the number of rows that a stored panel has; the last panel is padded to w, contents of padding unspecified.
+ */
 #ifndef TSR_DEVICE_DEVICE_H
 #define TSR_DEVICE_DEVICE_H
 
@@ -30,8 +31,8 @@ typedef struct tsr_matrix {
   int panel; /* panel width; 0 = row-major */
 } tsr_matrix;
 
-/* c[m,n] = alpha * op(a)[m,k] * op(b)[k,n] + beta * c; m, n, k > 0; c is not read when beta = 0. a is row-major;
- * b and c row-major or panels of the width that the device's facts name. workspace holds
+/* c[m,n] = alpha * op(a)[m,k] * op(b)[k,n] + beta * c; m, n, k > 0; c is not read when beta = 0. a is
+ * row-major; b and c row-major or panels of the width that the device's facts name. workspace holds
  * tsr_gemm_workspace_bytes(); NULL if that is 0. */
 typedef struct tsr_gemm_call {
   tsr_dtype dtype;
@@ -93,12 +94,14 @@ typedef struct tsr_device_ops {
   /* bytes > 0, within the ledger and the largest allocation. Contents undefined. */
   tsr_status (*buffer_create)(tsr_device *device, size_t bytes, tsr_buffer **out, tsr_error *error);
   void (*buffer_destroy)(tsr_device *device, tsr_buffer *buffer);
-  /* Enqueues making bytes [offset, offset + bytes) visible at *pointer, which is valid once poll says idle. */
+  /* Enqueues making bytes [offset, offset + bytes) visible at *pointer, which is valid once poll says idle.
+   */
   tsr_status (*host_begin)(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
                            tsr_host_mode mode, void **pointer, tsr_error *error);
   /* Enqueues giving it back to the device. */
   tsr_status (*host_end)(tsr_device *device, tsr_buffer *buffer, void *pointer, tsr_error *error);
-  tsr_status (*fill_zero)(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes, tsr_error *error);
+  tsr_status (*fill_zero)(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                          tsr_error *error);
   tsr_status (*gemm)(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
   tsr_status (*map)(tsr_device *device, const tsr_map_call *call, tsr_error *error);
   tsr_status (*reduce)(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
@@ -113,10 +116,10 @@ typedef struct tsr_device_ops {
 struct tsr_device {
   const tsr_device_ops *ops;
   tsr_context *context;
-  tsr_device_info info;         /* with the caps applied */
-  tsr_gemm_facts gemm[2];       /* by TSR_F32, TSR_F64; family NONE = that dtype is not supported */
+  tsr_device_info info;   /* with the caps applied */
+  tsr_gemm_facts gemm[2]; /* by TSR_F32, TSR_F64; family NONE = that dtype is not supported */
   uint64_t bytes_used, bytes_peak;
-  uint64_t alignment;           /* of an offset in bytes within a buffer, for host_begin; 1 if any will do */
+  uint64_t alignment; /* of an offset in bytes within a buffer, for host_begin; 1 if any will do */
 };
 
 /* Each buffer begins with this. */
@@ -124,7 +127,8 @@ struct tsr_buffer {
   size_t bytes;
 };
 
-/* Errors: OUT_OF_MEMORY (ledger or device: bytes wanted, used, there), INVALID_ARGUMENT. *out is the caller's. */
+/* Errors: OUT_OF_MEMORY (ledger or device: bytes wanted, used, there), INVALID_ARGUMENT. *out is the
+ * caller's. */
 tsr_status tsr_buffer_create(tsr_device *device, size_t bytes, tsr_buffer **out, tsr_error *error);
 void tsr_buffer_destroy(tsr_device *device, tsr_buffer **buffer);
 
@@ -145,8 +149,9 @@ tsr_status tsr_device_finish(tsr_device *device, tsr_error *error);
 
 /* Bytes of a matrix's element range, for tests and loaders: the index in elements of (r, c). */
 static inline int64_t tsr_matrix_index(const tsr_matrix *matrix, int64_t r, int64_t c) {
-  return matrix->panel ? matrix->offset + ((c / matrix->panel) * matrix->ld + r) * matrix->panel + c % matrix->panel
-                       : matrix->offset + r * matrix->ld + c;
+  return matrix->panel
+             ? matrix->offset + ((c / matrix->panel) * matrix->ld + r) * matrix->panel + c % matrix->panel
+             : matrix->offset + r * matrix->ld + c;
 }
 
 #endif

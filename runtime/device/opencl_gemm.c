@@ -99,13 +99,14 @@ static tsr_status transpose_a(tsr_opencl_device *device, const tsr_gemm_call *ca
   return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
 }
 
-/* The launch rule of gemm_panel.cl: whole groups of panels, as many for each core; rows are cut only if panels alone do
- * not keep every core busy. */
+/* The launch rule of gemm_panel.cl: whole groups of panels, as many for each core; rows are cut only if
+ * panels alone do not keep every core busy. */
 static void panel_groups(const tsr_opencl_device *device, const tsr_gemm_facts *facts,
                          const tsr_gemm_blocking *blocking, const tsr_gemm_call *call, size_t groups[2]) {
   const size_t cores = device->facts.compute_units ? device->facts.compute_units : 1;
   const size_t panels = ceil_div(call->n, facts->panel), tile_rows = ceil_div(call->m, facts->tile_m);
-  groups[0] = ceil_div((int64_t)ceil_div((int64_t)panels, blocking->panels_per_group), (int64_t)cores) * cores;
+  groups[0] =
+      ceil_div((int64_t)ceil_div((int64_t)panels, blocking->panels_per_group), (int64_t)cores) * cores;
   if (groups[0] > panels) groups[0] = panels;
   groups[1] = groups[0] < cores ? ceil_div((int64_t)cores, (int64_t)groups[0]) : 1;
   if (groups[1] > tile_rows) groups[1] = tile_rows;

@@ -67,7 +67,8 @@ static tsr_status check_extents(const char *name, tsr_dtype dtype, const tsr_sha
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
                     "\"%s\" has type %s: values are f32 or f64, files of other types are converted at load",
                     name, tsr_dtype_name(dtype));
-  if (!shape) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "\"%s\" has shape NULL: give its extents", name);
+  if (!shape)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "\"%s\" has shape NULL: give its extents", name);
   if (shape->axes < 0 || shape->axes > TSR_AXES_MAX)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "\"%s\" has %d axes, 0 to %d are allowed", name,
                     shape->axes, TSR_AXES_MAX);
@@ -164,6 +165,7 @@ static tsr_status fail_not_found(const tsr_graph *graph, const char *name, tsr_e
 }
 
 tsr_status tsr_graph_find(const tsr_graph *graph, const char *name, tsr_value *out, tsr_error *error) {
+  if (!name) name = "";
   uint32_t id = find_leaf(graph, name);
   if (!id) id = find_output(graph, name);
   if (!id) return fail_not_found(graph, name, error);

@@ -43,7 +43,8 @@ static tsr_status copy_pin_offsets(const tsr_graph *graph, tsr_value value, cons
   if (on->kind != TSR_SHARD || !on->offsets) return TSR_OK;
   int64_t extent = tsr_graph_at(graph, value)->shape.extent[on->axis];
   if (on->parts < 1)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "the layout of %s has offsets, but %d parts: 1 at least",
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "the layout of %s has offsets, but %d parts: 1 at least",
                     tsr_graph_describe(graph, value).text, on->parts);
   if (!are_cuts(on->offsets, on->parts, extent))
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,

@@ -84,7 +84,8 @@ static tsr_status add(tsr_source *source, const char *name, const entry *what, t
   bool found;
   char shown[TSR_NAME_BYTES];
   if (!name || !*name)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "a name in the source is empty: give the value's name");
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "a name in the source is empty: give the value's name");
   size_t place = place_of(source, name, &found);
   if (found)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "source has \"%s\" already: add each name once",

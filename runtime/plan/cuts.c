@@ -9,6 +9,9 @@
 /* Times of so many shares are computed, the others lie on straight lines between them. */
 enum { SAMPLES = 32 };
 
+/* Part of a step's least computing time by which members miss each other at a collective. */
+static const double STRAGGLING = 0.005;
+
 static bool same_curve(const tsr_gemm_curve *a, const tsr_gemm_curve *b) {
   return a->count == b->count && !memcmp(a->points, b->points, (size_t)a->count * sizeof *a->points);
 }
@@ -135,7 +138,18 @@ static tsr_status share_by_weight(int count, const double *weights, int64_t grai
   return TSR_OK;
 }
 
+void tsr_cuts_set_straggling(tsr_plan *plan) {
+  double speed = 0, own = 0;
+  for (int r = 0; r < plan->decision.active_count; r++) {
+    if (!r || !tsr_members_alike(active_member(plan, r), active_member(plan, r - 1)))
+      own = tsr_cuts_alone_seconds(plan, plan->decision.active[r]);
+    speed += 1 / (own > 1e-12 ? own : 1e-12);
+  }
+  plan->straggle_seconds = STRAGGLING / speed;
+}
+
 tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error) {
+  tsr_cuts_set_straggling(plan);
   tsr_status status = TSR_OK;
   int n = plan->decision.active_count;
   double *weights = tsr_calloc((size_t)n, sizeof *weights);

@@ -31,6 +31,11 @@ bool tsr_members_alike(const tsr_cluster_member *a, const tsr_cluster_member *b)
 /* Seconds of the whole graph's live nodes on one member alone. */
 double tsr_cuts_alone_seconds(const tsr_plan *plan, int member);
 
+/* Sets straggle_seconds for the active members: equal members never arrive at the same moment, so every
+ * synchronisation costs a little of what the step takes at best. It makes one all-reduce better than a
+ * reduce-scatter and an all-gather with next to nothing in between. */
+void tsr_cuts_set_straggling(tsr_plan *plan);
+
 /* Bytes of a member that may be used: its memory less the reserve. */
 uint64_t tsr_plan_usable_bytes(const tsr_plan *plan, int member);
 

@@ -222,7 +222,7 @@ static void time_convert(tsr_plan *plan, tsr_step *step, double *clocks) {
   int64_t counts[n];
   tsr_collective_options options;
   tsr_plan_collective(plan, step, counts, &options);
-  step->seconds = tsr_cost_collective(plan->cluster, &options);
+  step->seconds = tsr_cost_collective(plan->cluster, &options) + plan->straggle_seconds;
   step->bound_by = "network";
   double latest = 0;
   for (int r = 0; r < n; r++) {

@@ -85,6 +85,8 @@ struct tsr_plan {
   int64_t *dim_extents;
   size_t dim_count;
 
+  double straggle_seconds; /* what every collective loses to members that arrive late */
+
   int step_count, step_capacity;
   tsr_step *steps;
   int buffer_count, buffer_capacity;

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "plan/buffers.h"
+#include "plan/cuts.h"
 #include "plan/decide.h"
 #include <tessera/version.h>
 
@@ -373,6 +374,7 @@ static tsr_status plan_from_json(tsr_context *context, const json_t *document, t
   TSR_TRY(check_pins(plan, error));
   TSR_TRY(check_ends(plan, error));
   TSR_TRY(summary_from_json(plan, document, error));
+  tsr_cuts_set_straggling(plan);
   TSR_TRY(tsr_plan_lower(plan, error));
   if (plan->feasible && !tsr_plan_fits(plan))
     TSR_THROW(TSR_ERROR_FORMAT,

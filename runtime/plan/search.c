@@ -119,7 +119,7 @@ static int64_t convert_cost(const search *s, tsr_value value, tsr_place from, ts
                     : to == TSR_PLACE_REPLICATE ? TSR_ALL_REDUCE
                                                 : TSR_REDUCE_SCATTER;
   tsr_plan_collective(plan, &step, counts, &options);
-  return tsr_cost_nanoseconds(tsr_cost_collective(plan->cluster, &options));
+  return tsr_cost_nanoseconds(tsr_cost_collective(plan->cluster, &options) + plan->straggle_seconds);
 }
 
 static double most_bytes(const search *s, tsr_value value, tsr_place place) {

@@ -8,10 +8,12 @@
 #include "base/memory.h"
 
 enum { GRID = 3, REPETITIONS = 3, LAUNCHES = 20, COPY_ELEMENTS = 1 << 21 };
-/* A point is repeated for so long: where members share cores, a shorter run may happen to have one to itself. */
+/* A point is repeated for so long: where members share cores, a shorter run may happen to have one to itself.
+ */
 static const double POINT_SECONDS = 6e-3;
 
-/* Grids for slow, usual and very fast devices: the largest product of each takes well under a second there. */
+/* Grids for slow, usual and very fast devices: the largest product of each takes well under a second there.
+ */
 static const struct {
   double gflops_from;
   int64_t rows[GRID], sides[GRID];
@@ -31,12 +33,13 @@ static double now(void) {
 
 void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member) {
   const tsr_device_info *info = &device->info;
-  *member = (tsr_cluster_member){.kind = info->kind,
-                                 .unified_memory = info->unified_memory,
-                                 .memory_bytes = info->memory_bytes,
-                                 .max_allocation_bytes = info->max_allocation_bytes,
-                                 .capped_bytes = info->memory_bytes,
-                                 .host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE)};
+  *member =
+      (tsr_cluster_member){.kind = info->kind,
+                           .unified_memory = info->unified_memory,
+                           .memory_bytes = info->memory_bytes,
+                           .max_allocation_bytes = info->max_allocation_bytes,
+                           .capped_bytes = info->memory_bytes,
+                           .host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE)};
   snprintf(member->name, sizeof member->name, "%s", info->name);
   snprintf(member->platform, sizeof member->platform, "%s", info->platform);
   snprintf(member->backend, sizeof member->backend, "%s", info->backend);
@@ -46,21 +49,25 @@ void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member) {
   tsr_cluster_estimate(member, info->compute_units);
 }
 
-tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device *device, int member, tsr_error *error) {
+tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device *device, int member,
+                            tsr_error *error) {
   const tsr_device_info *info = &device->info;
   if (strcmp(planned->name, info->name) || strcmp(planned->driver, info->driver))
     return tsr_fail(error, TSR_ERROR_MISMATCH,
-                    "rank %d: the plan's device is %s (driver %s), this one is %s (driver %s); plan again", member,
-                    planned->name, planned->driver, info->name, info->driver);
+                    "rank %d: the plan's device is %s (driver %s), this one is %s (driver %s); plan again",
+                    member, planned->name, planned->driver, info->name, info->driver);
   if (!tsr_gemm_facts_equal(planned->gemm, device->gemm, TSR_CLUSTER_DTYPES))
     return tsr_fail(error, TSR_ERROR_MISMATCH,
-                    "rank %d: the plan is for the %s GEMM with panels of %d, %s has %s with panels of %d here; plan again",
+                    "rank %d: the plan is for the %s GEMM with panels of %d, %s has %s with panels of %d "
+                    "here; plan again",
                     member, tsr_gemm_family_name(planned->gemm[TSR_F32].family), planned->gemm[TSR_F32].panel,
-                    info->name, tsr_gemm_family_name(device->gemm[TSR_F32].family), device->gemm[TSR_F32].panel);
+                    info->name, tsr_gemm_family_name(device->gemm[TSR_F32].family),
+                    device->gemm[TSR_F32].panel);
   if (planned->memory_bytes > info->memory_bytes)
     return tsr_fail(error, TSR_ERROR_MISMATCH,
                     "rank %d: the plan counts on %llu bytes of memory, %s has %llu; plan again", member,
-                    (unsigned long long)planned->memory_bytes, info->name, (unsigned long long)info->memory_bytes);
+                    (unsigned long long)planned->memory_bytes, info->name,
+                    (unsigned long long)info->memory_bytes);
   return TSR_OK;
 }
 
@@ -104,7 +111,8 @@ done:
   return status;
 }
 
-/* The products as forward and backward use them: y = x w, dx = dy w^T, dw = x^T dy, the weight in its stored form. */
+/* The products as forward and backward use them: y = x w, dx = dy w^T, dw = x^T dy, the weight in its stored
+ * form. */
 static tsr_gemm_call call_of(const bench *bench, tsr_gemm_form form, int64_t m, int64_t side) {
   int panel = bench->device->gemm[bench->dtype].panel;
   tsr_matrix rows = {.buffer = bench->a, .rows = m, .cols = side, .ld = side};
@@ -134,7 +142,8 @@ static tsr_gemm_call call_of(const bench *bench, tsr_gemm_form form, int64_t m, 
 static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, int64_t side, double *seconds,
                             tsr_error *error) {
   tsr_gemm_call call = call_of(bench, form, m, side);
-  TSR_RETURN_IF_FAILED(tsr_device_gemm(bench->device, &call, error)); /* some drivers compile for each new grid */
+  TSR_RETURN_IF_FAILED(
+      tsr_device_gemm(bench->device, &call, error)); /* some drivers compile for each new grid */
   TSR_RETURN_IF_FAILED(tsr_device_finish(bench->device, error));
   double begun = now();
   int count = 0;
@@ -147,8 +156,8 @@ static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, i
   return TSR_OK;
 }
 
-/* Products of this size and up to so many GFLOPS tell how fast a device is: small ones first, so that a slow one is not
- * kept busy. */
+/* Products of this size and up to so many GFLOPS tell how fast a device is: small ones first, so that a slow
+ * one is not kept busy. */
 static const struct {
   int64_t m, side;
   double enough_below;
@@ -169,8 +178,8 @@ tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops,
   return TSR_OK;
 }
 
-static tsr_status measure_products(tsr_device *device, tsr_dtype dtype, double gflops, tsr_cluster_member *member,
-                                   tsr_error *error) {
+static tsr_status measure_products(tsr_device *device, tsr_dtype dtype, double gflops,
+                                   tsr_cluster_member *member, tsr_error *error) {
   tsr_status status = TSR_OK;
   int grid = 0;
   bench bench;
@@ -217,7 +226,8 @@ static tsr_status measure_memory(tsr_device *device, tsr_cluster_member *member,
   TSR_TRY(tsr_device_fill_zero(device, to, 0, bytes, error));
   tsr_matrix a = {.buffer = from, .rows = 1, .cols = COPY_ELEMENTS, .ld = COPY_ELEMENTS}, out = a;
   out.buffer = to;
-  tsr_map_call call = {.kind = TSR_MAP_ADD, .dtype = TSR_F32, .alpha = 1, .beta = 1, .a = a, .b = out, .out = out};
+  tsr_map_call call = {
+      .kind = TSR_MAP_ADD, .dtype = TSR_F32, .alpha = 1, .beta = 1, .a = a, .b = out, .out = out};
   TSR_TRY(time_map(device, &call, REPETITIONS, &seconds, error));
   member->memory_bandwidth = 3 * (double)bytes / seconds;
   call.a.cols = call.b.cols = call.out.cols = 1;
@@ -228,7 +238,8 @@ done:
   return status;
 }
 
-tsr_status tsr_member_measure(tsr_device *device, const double *gflops, tsr_cluster_member *member, tsr_error *error) {
+tsr_status tsr_member_measure(tsr_device *device, const double *gflops, tsr_cluster_member *member,
+                              tsr_error *error) {
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
     if (device->gemm[dtype].family != TSR_GEMM_NONE)
       TSR_RETURN_IF_FAILED(measure_products(device, (tsr_dtype)dtype, gflops[dtype], member, error));

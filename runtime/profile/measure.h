@@ -8,15 +8,17 @@
 /* Fills the member's description from an open device; speeds are estimates. */
 void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member);
 
-/* MISMATCH, naming the difference, unless the device is what a plan for `member` counts on: name, driver, kernels, at
- * least as much memory. */
-tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device *device, int member, tsr_error *error);
+/* MISMATCH, naming the difference, unless the device is what a plan for `member` counts on: name, driver,
+ * kernels, at least as much memory. */
+tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device *device, int member,
+                            tsr_error *error);
 
 /* Roughly how fast the device multiplies in this dtype: it decides how large the measured products are. */
 tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops, tsr_error *error);
 
-/* Replaces the estimates by measured times: the product of each transpose over a small grid for each dtype (gflops[dtype]
- * chooses it), an elementwise kernel, an empty launch. First calls are dropped. */
-tsr_status tsr_member_measure(tsr_device *device, const double *gflops, tsr_cluster_member *member, tsr_error *error);
+/* Replaces the estimates by measured times: the product of each transpose over a small grid for each dtype
+ * (gflops[dtype] chooses it), an elementwise kernel, an empty launch. First calls are dropped. */
+tsr_status tsr_member_measure(tsr_device *device, const double *gflops, tsr_cluster_member *member,
+                              tsr_error *error);
 
 #endif

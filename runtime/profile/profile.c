@@ -1,4 +1,5 @@
-/* The cluster as it is: every member describes and measures itself, all at once, and then the links between them. */
+/* The cluster as it is: every member describes and measures itself, all at once, and then the links between
+ * them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +38,8 @@ static tsr_status time_all_gather(tsr_group *group, int64_t count, double *secon
   for (int repetition = 0; repetition <= LINK_REPETITIONS; repetition++) { /* the first is dropped */
     double begun = tsr_group_now(group);
     for (int i = 0; i < locals; i++)
-      TSR_TRY(tsr_collective_start(collectives[i], buffers[i] + tsr_group_local_member(group, i) * count, buffers[i],
-                                   error));
+      TSR_TRY(tsr_collective_start(collectives[i], buffers[i] + tsr_group_local_member(group, i) * count,
+                                   buffers[i], error));
     TSR_TRY(tsr_collective_wait_all(group, collectives, (size_t)locals, error));
     double own = tsr_group_now(group) - begun;
     if (repetition && own < *seconds) *seconds = own;
@@ -64,17 +65,20 @@ static tsr_status measure_links(tsr_group *group, tsr_cluster *cluster, tsr_erro
   TSR_RETURN_IF_FAILED(time_all_gather(group, 1, &empty, error));
   TSR_RETURN_IF_FAILED(time_all_gather(group, LINK_ELEMENTS, &full, error));
   cluster->link_latency = empty / peers;
-  cluster->link_bandwidth = peers * (double)(LINK_ELEMENTS * sizeof(float)) / (full > empty ? full - empty : full);
+  cluster->link_bandwidth =
+      peers * (double)(LINK_ELEMENTS * sizeof(float)) / (full > empty ? full - empty : full);
   return TSR_OK;
 }
 
-/* --- smoothing ------------------------------------------------------------------------------------------------- */
+/* --- smoothing
+ * ------------------------------------------------------------------------------------------------- */
 
 /* Members with the same device and driver that differ by less are taken to be equally fast. */
 static const double NOISE = 2;
 
 static bool same_device(const tsr_cluster_member *a, const tsr_cluster_member *b) {
-  return !strcmp(a->name, b->name) && !strcmp(a->driver, b->driver) && tsr_gemm_facts_equal(a->gemm, b->gemm, TSR_CLUSTER_DTYPES);
+  return !strcmp(a->name, b->name) && !strcmp(a->driver, b->driver) &&
+         tsr_gemm_facts_equal(a->gemm, b->gemm, TSR_CLUSTER_DTYPES);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -108,8 +112,8 @@ static bool same_points(const tsr_cluster_member *a, const tsr_cluster_member *b
 }
 
 /* The median of each figure over the members like `model`. */
-static void medians_like(tsr_cluster *cluster, const tsr_cluster_member *model, double *scratch, double *medians,
-                         int figures) {
+static void medians_like(tsr_cluster *cluster, const tsr_cluster_member *model, double *scratch,
+                         double *medians, int figures) {
   for (int f = 0; f < figures; f++) {
     int count = 0;
     for (int i = 0; i < cluster->member_count; i++) {
@@ -123,8 +127,8 @@ static void medians_like(tsr_cluster *cluster, const tsr_cluster_member *model, 
   }
 }
 
-/* Of the same device, one curve: its shape is the median of what was measured. A member keeps its own speed only if that
- * differs by more than noise (a core of its own, a quota). */
+/* Of the same device, one curve: its shape is the median of what was measured. A member keeps its own speed
+ * only if that differs by more than noise (a core of its own, a quota). */
 static tsr_status smooth(tsr_cluster *cluster, tsr_error *error) {
   size_t members = (size_t)cluster->member_count;
   double *scratch = tsr_calloc(members, sizeof *scratch), medians[FIGURES_MAX];
@@ -170,7 +174,8 @@ static void share_host_memory(tsr_cluster *cluster) {
 }
 
 /* Everybody's figures to everybody; the links as member 0 saw them. */
-static tsr_status exchange(tsr_group *group, const tsr_cluster_member *own, tsr_cluster *cluster, tsr_error *error) {
+static tsr_status exchange(tsr_group *group, const tsr_cluster_member *own, tsr_cluster *cluster,
+                           tsr_error *error) {
   double links[2] = {cluster->link_latency, cluster->link_bandwidth};
   TSR_RETURN_IF_FAILED(tsr_group_gather(group, own, sizeof *own, cluster->members, error));
   TSR_RETURN_IF_FAILED(tsr_group_broadcast(group, 0, links, sizeof links, error));
@@ -189,7 +194,8 @@ static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, 
   tsr_status status = TSR_OK;
   size_t members = (size_t)cluster->member_count;
   speeds *mine = tsr_calloc(count, sizeof *mine), *all = tsr_calloc(members, sizeof *all);
-  if (!mine || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to measure %zu devices", count);
+  if (!mine || !all)
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to measure %zu devices", count);
   for (size_t i = 0; i < count; i++)
     for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES && status == TSR_OK; dtype++)
       if (devices[i]->gemm[dtype].family != TSR_GEMM_NONE)
@@ -219,8 +225,8 @@ tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, siz
   tsr_cluster_member *own = tsr_calloc(count ? count : 1, sizeof *own);
   if (!own) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to describe %zu devices", count);
   if (status == TSR_OK && count != (size_t)tsr_group_local_count(group))
-    status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members", count,
-                      tsr_group_local_count(group));
+    status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members",
+                      count, tsr_group_local_count(group));
   if (status == TSR_OK)
     status = tsr_cluster_create(group->context, tsr_group_member_count(group), &cluster, error);
   TSR_TRY(tsr_group_agree(group, status, error, error)); /* from here on all measure at once */
@@ -237,15 +243,15 @@ done:
   return status;
 }
 
-tsr_status tsr_cluster_match(const tsr_cluster *cluster, tsr_group *group, tsr_device *const *devices, size_t count,
-                             tsr_error *error) {
+tsr_status tsr_cluster_match(const tsr_cluster *cluster, tsr_group *group, tsr_device *const *devices,
+                             size_t count, tsr_error *error) {
   tsr_status status = TSR_OK;
   if (cluster->member_count != tsr_group_member_count(group))
-    status = tsr_fail(error, TSR_ERROR_MISMATCH, "the plan is for %d devices, %d are here", cluster->member_count,
-                      tsr_group_member_count(group));
+    status = tsr_fail(error, TSR_ERROR_MISMATCH, "the plan is for %d devices, %d are here",
+                      cluster->member_count, tsr_group_member_count(group));
   else if (count != (size_t)tsr_group_local_count(group))
-    status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members", count,
-                      tsr_group_local_count(group));
+    status = tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members",
+                      count, tsr_group_local_count(group));
   for (size_t i = 0; i < count && status == TSR_OK; i++) {
     int member = tsr_group_local_member(group, (int)i);
     status = tsr_member_match(&cluster->members[member], devices[i], member, error);

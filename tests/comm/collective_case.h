@@ -1,6 +1,6 @@
 /* tests/comm/collective_case.h: one collective with its data and its expected result, over any group: used by
- * the sim tests and, rank by rank, by the MPI tests. Values are small integers, or such that the order of a sum
- * shows in its bits; the expected result is computed in the plainest way. */
+ * the sim tests and, rank by rank, by the MPI tests. Values are small integers, or such that the order of a
+ * sum shows in its bits; the expected result is computed in the plainest way. */
 #ifndef TEST_COLLECTIVE_CASE_H
 #define TEST_COLLECTIVE_CASE_H
 
@@ -8,8 +8,8 @@
 
 typedef struct collective_case {
   tsr_collective_options options;
-  bool in_place;  /* where the kind allows it */
-  bool ordered;   /* values where the order of the sum shows */
+  bool in_place; /* where the kind allows it */
+  bool ordered;  /* values where the order of the sum shows */
 } collective_case;
 
 /* What one member of a case has. */

@@ -4,8 +4,8 @@
  *
  * A device that is not there is skipped with a message. One process should open one OpenCL driver, so rusticl
  * runs apart: `RUSTICL_ENABLE=llvmpipe test_map_reduce rusticl`. TSR_TEST_SMALL=1 leaves out what takes long
- * under a simulator such as oclgrind. Tolerances are in units of the dtype's epsilon (half the distance from 1
- * to the next number); the scale of each is in expect(). */
+ * under a simulator such as oclgrind. Tolerances are in units of the dtype's epsilon (half the distance from
+ * 1 to the next number); the scale of each is in expect(). */
 #include "operand.h"
 
 /* --- the reference --- */

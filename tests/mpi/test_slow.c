@@ -1,5 +1,5 @@
-/* tests/mpi/test_slow.c: a rank computes for three times the deadline without calling. Its process lives, so the others
- * wait on, say so once per deadline, and get the right sum. Run on 3 ranks of one host. */
+/* tests/mpi/test_slow.c: a rank computes for three times the deadline without calling. Its process lives, so
+ * the others wait on, say so once per deadline, and get the right sum. Run on 3 ranks of one host. */
 #include <mpi.h>
 
 #include <stdio.h>
@@ -26,11 +26,13 @@ int main(int argc, char **argv) {
       TSR_CONTEXT_OPTIONS(.cache_folder = "", .log = count_warnings, .log_level = TSR_LOG_WARNING);
   tsr_status status = tsr_context_create(quiet, &context, &error);
   if (status == TSR_OK)
-    status = tsr_group_create_mpi(context, MPI_COMM_WORLD, TSR_GROUP_OPTIONS(.deadline_seconds = 1), &group, &error);
+    status = tsr_group_create_mpi(context, MPI_COMM_WORLD, TSR_GROUP_OPTIONS(.deadline_seconds = 1), &group,
+                                  &error);
   if (rank == 2) sleep(3);
   if (status == TSR_OK) status = tsr_group_gather(group, &rank, sizeof rank, all, &error);
   bool right = status == TSR_OK && all[0] == 0 && all[1] == 1 && all[2] == 2 && (rank == 2 || warnings >= 1);
-  if (!right) printf("rank %d: %s: %s; %d warnings\n", rank, tsr_status_name(status), error.message, warnings);
+  if (!right)
+    printf("rank %d: %s: %s; %d warnings\n", rank, tsr_status_name(status), error.message, warnings);
   tsr_group_destroy(&group);
   tsr_context_destroy(&context);
   MPI_Finalize();

@@ -65,6 +65,7 @@ done
 works devices --json
 holds 'len(d["skipped"]) == 3 and len(d["devices"]) == 1'
 holds '"signal 11" in [s["message"] for s in d["skipped"] if s["icd"].endswith("crash.icd")][0]'
+holds '"no device" in [s["message"] for s in d["skipped"] if s["icd"].endswith("chatty.icd")][0]'
 works run gemm 4 4 4 --check --json
 holds 'd["check"]["passed"]'
 TSR_LOG=nonsense run devices --json

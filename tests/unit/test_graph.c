@@ -70,6 +70,8 @@ static void leaves_are_checked(void **state) {
   invalid(try_input("y", TSR_F32, tsr_shape_of(2, 3, 0)), "axis 1 of \"y\" has extent 0, at least 1");
   invalid(try_input("y", TSR_F32, tsr_shape_of(2, -3, 1)), "axis 0 of \"y\" has extent -3, at least 1");
   invalid(try_input("y", TSR_F32, symbolic), "symbol 7, which is reserved");
+  tsr_value ignored;
+  invalid(tsr_graph_input(graph, "y", TSR_F32, NULL, &ignored, &error), "shape NULL");
   invalid(try_input("y", TSR_F64, tsr_shape_of(1, INT64_C(1) << 60, 0)), "limit of 2^63 - 1");
   ok(try_input("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", TSR_F64, tsr_shape_of(1, (INT64_C(1) << 60) - 1, 0)));
   assert_int_equal(tsr_graph_value_count(graph), 2);

@@ -540,6 +540,25 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
   free(data);
 }
 
+static void devices_and_links_stay_what_they_are(void **state) {
+  (void)state;
+  char path[PATH_BYTES], link_path[PATH_BYTES];
+  struct stat facts;
+  float data[3] = {0};
+  tsr_shape shape = tsr_shape_of(1, 3, 0), held;
+  tsr_array array = tsr_array_dense(data, TSR_F32, &shape);
+  const char *name = "a";
+  tsr_error error;
+  expect("a full device", tsr_file_write("/dev/full", &name, &array, 1, &error), &error, TSR_ERROR_IO,
+         "cannot write");
+  assert_true(stat("/dev/full", &facts) == 0 && S_ISCHR(facts.st_mode));
+  assert_ok(tsr_file_write(path_of(path, "linked.safetensors"), NULL, NULL, 0, &error_));
+  assert_int_equal(symlink(path, path_of(link_path, "link.safetensors")), 0);
+  assert_ok(tsr_file_write(link_path, &name, &array, 1, &error_));
+  assert_true(lstat(link_path, &facts) == 0 && S_ISLNK(facts.st_mode));
+  assert_ok(tsr_file_shape(context, path, "a", &held, &error_));
+}
+
 static void npy_files_of_all_versions_are_read(void **state) {
   (void)state;
   static const float f4[6] = {-125, -88, -51, -14, 23, 60}; /* pattern(0 .. 5) */
@@ -638,6 +657,11 @@ static void arrays_and_constants_are_sources(void **state) {
   assert_ok(tsr_source_add_array(source, "a", &array, &error_));
   assert_ok(tsr_source_add_constant(source, "c", 0.1, &error_));
   assert_true(tsr_source_has(source, "a") && tsr_source_has(source, "c") && !tsr_source_has(source, "b"));
+  assert_false(tsr_source_has(source, NULL));
+  assert_int_equal(tsr_source_add_constant(source, NULL, 1, NULL), TSR_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(tsr_source_add_constant(source, "", 1, NULL), TSR_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(tsr_source_add_array(source, "d", NULL, NULL), TSR_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(tsr_source_add_file(source, "d", NULL, "d", false, NULL), TSR_ERROR_INVALID_ARGUMENT);
   assert_ok(tsr_source_read(source, "a", &shape, start, &block, &error_));
   assert_true(out[0] == 7 && out[1] == 10 && out[2] == 8 && out[3] == 11);
   assert_ok(tsr_source_read(source, "c", &shape, start, &block, &error_));
@@ -835,6 +859,7 @@ int main(void) {
       cmocka_unit_test(scalars_and_empty_files_round_trip),
       cmocka_unit_test(bad_arrays_and_names_are_not_written),
       cmocka_unit_test(a_failed_write_leaves_the_old_file_and_nothing_else),
+      cmocka_unit_test(devices_and_links_stay_what_they_are),
       cmocka_unit_test(npy_files_of_all_versions_are_read),
       cmocka_unit_test(slices_equal_the_same_part_of_the_whole),
       cmocka_unit_test(arrays_and_constants_are_sources),

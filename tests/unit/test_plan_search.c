@@ -59,7 +59,7 @@ static int64_t choice_cost(const space *s, tsr_value value, tsr_choice choice) {
       tsr_shape shape = tsr_plan_local_shape(s->plan, value, split, r);
       counts[r] = tsr_shape_count(&shape);
     }
-    sum += in_nanoseconds(tsr_cost_collective(s->plan->cluster, &options));
+    sum += in_nanoseconds(tsr_cost_collective(s->plan->cluster, &options) + s->plan->straggle_seconds);
   }
   return sum;
 }

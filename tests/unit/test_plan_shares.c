@@ -66,6 +66,7 @@ static bool better(rank a, rank b) {
 }
 
 static void try_all(const case_data *c, int r, int64_t left, int64_t *shares, bool *found, rank *best) {
+  if (r == MEMBERS) return; /* never: there are no more members */
   int64_t most = c->capacity[r] < left ? c->capacity[r] : left;
   if (r == c->problem.member_count - 1) {
     if (most < left) return;
