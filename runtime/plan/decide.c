@@ -470,6 +470,7 @@ tsr_status tsr_plan_decide_with(tsr_plan *plan, tsr_search_options options, tsr_
   if (!result.allowed)
     TSR_THROW(TSR_ERROR_INFEASIBLE, "no layout is allowed: pins and --replicate contradict each other");
   copy_decision(plan, &plan->decision, &best.decision);
+  tsr_cuts_set_straggling(plan);
   TSR_TRY(tsr_plan_lower(plan, error));
   plan->feasible = result.fits;
   plan->reason[0] = 0;
