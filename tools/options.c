@@ -119,7 +119,8 @@ static bool read_sizes(const option_row *row, char *text, void *target) {
 
 static const char *const dtype_names[] = {"f32", "f64", NULL};
 static const char *const transport_names[] = {"mpi", "sim", NULL};
-static const char *const replicate_names[] = {"never", "small", "auto", NULL};
+#define REPLICATE_TEXT(name, text) text,
+static const char *const replicate_names[] = {TSR_REPLICATE_LIST(REPLICATE_TEXT) NULL};
 #define UNARY_TEXT(name, text) text,
 static const char *const activation_names[] = {TSR_UNARY_LIST(UNARY_TEXT) NULL};
 

@@ -21,11 +21,16 @@ extern "C" {
 
 typedef struct tsr_plan tsr_plan;
 
-/* Whether parameters of two or more axes may be replicated (data parallelism in disguise). */
+/* Whether parameters of two or more axes may be replicated (data parallelism in disguise). name, text. SMALL:
+ * those under 1 % of all bytes of parameters; NEVER: none; AUTO: whatever is fastest and fits. */
+#define TSR_REPLICATE_LIST(X)                                                                                \
+  X(SMALL, "small")                                                                                          \
+  X(NEVER, "never")                                                                                          \
+  X(AUTO, "auto")
 typedef enum tsr_replicate {
-  TSR_REPLICATE_SMALL, /* those under 1 % of all bytes of parameters */
-  TSR_REPLICATE_NEVER, /* no */
-  TSR_REPLICATE_AUTO   /* whatever is fastest and fits */
+#define TSR_REPLICATE_ENUM(name, text) TSR_REPLICATE_##name,
+  TSR_REPLICATE_LIST(TSR_REPLICATE_ENUM)
+#undef TSR_REPLICATE_ENUM
 } tsr_replicate;
 
 typedef struct tsr_plan_options {

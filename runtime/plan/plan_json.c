@@ -14,7 +14,11 @@
 #include <tessera/version.h>
 
 static const char schema[] = "tessera.plan/1";
-static const char *const replicate_names[] = {"small", "never", "auto"};
+static const char *const replicate_names[] = {
+#define TSR_REPLICATE_TEXT(name, text) text,
+    TSR_REPLICATE_LIST(TSR_REPLICATE_TEXT)
+#undef TSR_REPLICATE_TEXT
+};
 
 const char *tsr_replicate_name(tsr_replicate replicate) {
   return replicate_names[replicate];

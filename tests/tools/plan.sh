@@ -34,6 +34,10 @@ holds 'all(r["memory_bytes"] == 375000000 for r in d["ranks"])'
 works plan gemm 512 130000 50000 --scale 64 --device-memory 24GB,24GB,16GB,8GB --backward \
   --cluster "$work/four.json" --json
 holds 'd["ranks"][3]["share"] < d["ranks"][0]["share"]'
+for policy in never small auto; do # each name means what it says
+  works plan ffn 64 384 1536 --replicate $policy --cluster "$work/four.json" --json
+  holds "d['options']['replicate'] == '$policy'"
+done
 works plan ffn 64 384 1536 --cluster "$work/four.json" --explain
 works plan ffn 64 384 1536 --gated --activation silu --sgd 0.1 --dtype f64 --cluster "$work/four.json"
 works plan linear 64 384 1536 --backward --replicate auto --cluster "$work/four.json" -o "$work/plan.json"
