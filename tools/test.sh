@@ -129,9 +129,9 @@ if [ $quick = no ]; then
   # Drivers keep what they have until the process ends: that is theirs, and no leak of ours.
   export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   export LSAN_OPTIONS=suppressions=$PWD/tools/dev/leaks.txt:print_suppressions=0
-  export TESSERA_TEST_REDUCED=1
+  export TSR_TEST_SMALL=1
   build build-sanitize --buildtype=debugoptimized --werror -Db_sanitize=address,undefined -Dtests=enabled &&
-    run_tests build-sanitize --suite unit --suite kernels --suite comm --suite sim --no-suite slow -t 4
+    run_tests build-sanitize --suite unit --suite kernels --suite comm --suite exec -t 4
 fi
 
 [ -z "$failures" ] || printf '\nfailed:%s\n' "$failures"

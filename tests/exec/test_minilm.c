@@ -93,5 +93,9 @@ int main(void) {
       cmocka_unit_test(on_four_hosts),
       cmocka_unit_test(on_pocl),
   };
+  if (getenv("TSR_TEST_SMALL")) {
+    puts("skipped: TSR_TEST_SMALL is set");
+    return 77;
+  }
   return cmocka_run_group_tests(tests, exec_begin, exec_end);
 }

@@ -11,9 +11,10 @@
 
 static tsr_plan *random_plan(uint64_t seed) {
   plan_seed(seed);
-  plan_device devices[4];
-  int members = (int)plan_between(1, 4);
-  for (int i = 0; i < members; i++)
+  enum { MOST = 4 };
+  plan_device devices[MOST];
+  int members = (int)plan_between(1, MOST);
+  for (int i = 0; i < members && i < MOST; i++) /* gcc 14 wants to see the bound */
     devices[i] = (plan_device){
         .gflops = (double)plan_between(1, 9), .memory_gb = 1, .panel = plan_chance(50) ? 16 : 0};
   tsr_cluster *cluster = plan_cluster(members, devices);
