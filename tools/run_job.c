@@ -2,6 +2,7 @@
 #include "run_job.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,10 @@ static tsr_status one_step(tool_run_job *job, tsr_value loss, tsr_error *error) 
   if (status != TSR_OK || !loss.id) return status;
   status = read_loss(job, loss, &job->losses[job->losses_count], error);
   if (status == TSR_OK) job->losses_count++;
+  if (status == TSR_OK && !isfinite(job->losses[job->losses_count - 1]))
+    status = tool_fail(error, TSR_ERROR_CHECK_FAILED,
+                       "the loss of step %" PRId64 " is %g: training diverged; try a lower --sgd",
+                       job->losses_count, job->losses[job->losses_count - 1]);
   if (status == TSR_OK && !job->options->json && tool_team_leads(&job->team)) {
     printf("step %" PRId64 ": loss %.10g\n", job->losses_count, job->losses[job->losses_count - 1]);
     fflush(stdout);

@@ -86,6 +86,10 @@ static void print_rank(const tool_run_job *job, int rank) {
 }
 
 static void print_check(const tsr_check *check) {
+  if (!check->where[0]) {
+    printf("check FAILED: nothing could be compared\n");
+    return;
+  }
   printf("check %s (%s): largest error %.3g of at most %.3g, at %s; an error of %.3g would have been found\n",
          check->passed ? "passed" : "FAILED",
          check->oracle ? "every output against f64" : "probes and samples in f64", check->max_error,

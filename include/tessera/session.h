@@ -42,7 +42,8 @@ tsr_status tsr_session_bind(tsr_session *session, int member, tsr_value value, c
 /* Copies the member's shard of an input, parameter, state or output into array. */
 tsr_status tsr_session_read(tsr_session *session, int member, tsr_value value, const tsr_array *array,
                             tsr_error *error);
-/* [C] The whole value, on every process. array has the value's shape; on processes that do not want it, NULL.
+/* [C] The whole value, on every process; of an output, what the last step left (undefined before the first).
+ * array has the value's shape; on processes that do not want it, NULL.
  */
 tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_array *array,
                               tsr_error *error);

@@ -169,12 +169,17 @@ tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *opti
   if (status != TSR_OK) goto done;
   TSR_TRY(tsr_session_agree(session, transfer_assigned(session, &kept, true, error), error));
   TSR_TRY(merge_findings(session, &finding, error));
-  out->passed = finding.ratio <= 1;
+  bool compared = finding.where[0] != 0; /* where contents are NaN or too large, no bound exists */
+  out->passed = compared && finding.ratio <= 1;
   out->max_error = finding.error;
   out->bound = finding.bound;
   out->detectable = finding.detectable;
   memcpy(out->where, finding.where, sizeof out->where);
-  if (!out->passed)
+  if (!compared)
+    status =
+        tsr_fail(error, TSR_ERROR_CHECK_FAILED,
+                 "nothing could be verified: inputs or parameters hold NaN or infinity, or results overflow");
+  else if (!out->passed)
     status =
         tsr_fail(error, TSR_ERROR_CHECK_FAILED, "verification failed: %s is off by %.3g, allowed is %.3g",
                  finding.where, finding.error, finding.bound);

@@ -140,11 +140,15 @@ static tsr_status check_create(const tsr_group *group, const tsr_plan *plan, tsr
 }
 
 /* What this process alone can get wrong. */
-static tsr_status allocate_session(tsr_group *group, const tsr_plan *plan, size_t count, tsr_session **out,
-                                   tsr_error *error) {
+static tsr_status allocate_session(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices,
+                                   size_t count, tsr_session **out, tsr_error *error) {
   if (count != (size_t)tsr_group_local_count(group))
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%zu devices given, this process drives %d members",
                     count, tsr_group_local_count(group));
+  for (size_t i = 0; i < count; i++)
+    if (!devices || !devices[i])
+      return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                      "device %zu of %zu is NULL: open one for each local member", i, count);
   tsr_session *session = tsr_calloc(1, sizeof *session);
   if (session) session->locals = tsr_calloc(count, sizeof *session->locals);
   if (session) session->sample_seconds = tsr_calloc(TSR_SESSION_SAMPLES, sizeof *session->sample_seconds);
@@ -167,7 +171,7 @@ tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device
                               size_t count, tsr_session **out, tsr_error *error) {
   tsr_session *session;
   TSR_RETURN_IF_FAILED(check_create(group, plan, error));
-  tsr_status status = allocate_session(group, plan, count, &session, error);
+  tsr_status status = allocate_session(group, plan, devices, count, &session, error);
   if (status != TSR_OK) return tsr_group_agree(group, status, error, error);
   for (size_t i = 0; i < count; i++) {
     tsr_local *local = &session->locals[i];

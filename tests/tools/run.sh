@@ -67,5 +67,14 @@ done
 [ -z "$(find "$work" -name 'limited*')" ] || fail "a part of a file is left"
 refuses 1 "no device matches 'nothing'" run gemm 4 4 4 --device nothing
 refuses 1 "index 99" run gemm 4 4 4 --device host:99
+# What cannot be verified does not pass, and what diverges says so.
+python3 - "$work/nan.safetensors" <<'PYTHON'
+import json, struct, sys
+head = json.dumps({"b": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}).encode()
+head += b" " * (-len(head) % 8)
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head + struct.pack("<16f", *[float("nan")] * 16))
+PYTHON
+refuses 1 "nothing could be verified" run gemm 4 4 4 --device host --weight "b=$work/nan.safetensors:b" --check
+refuses 1 "training diverged" run ffn 64 64 128 --device host --sgd 1e20 --steps 5
 refuses 1 "rank 1 is short by" run gemm 64 256 128 --device host --transport sim -n 2 --device-memory 30kB,1kB
 finish
