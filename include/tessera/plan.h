@@ -79,8 +79,9 @@ tsr_status tsr_plan_layout(const tsr_plan *plan, tsr_value value, tsr_layout *ou
 
 typedef struct tsr_plan_summary {
   bool feasible;
-  bool exact;         /* no better plan exists under the cost model; otherwise gap is stated */
-  double gap;         /* upper bound of (predicted - optimum) / optimum; 0 if exact */
+  bool exact; /* no better plan with these members exists under the cost model, step by step; otherwise
+                 gap is stated */
+  double gap; /* upper bound of (predicted - optimum) / optimum; 0 if exact */
   const char *reason; /* why infeasible, or why not exact; "" otherwise. Borrowed */
   int members;
   int active; /* members that take part; the others are excluded */
