@@ -134,6 +134,7 @@ static tsr_status read_loss(tool_run_job *job, tsr_value loss, double *out, tsr_
 static tsr_status one_step(tool_run_job *job, tsr_value loss, tsr_error *error) {
   tsr_status status = tsr_session_start(job->session, error);
   if (status == TSR_OK) status = tsr_session_wait(job->session, error);
+  tool_team_note_failure(&job->team, status, error);
   if (status != TSR_OK || !loss.id) return status;
   status = read_loss(job, loss, &job->losses[job->losses_count], error);
   if (status == TSR_OK) job->losses_count++;
@@ -170,6 +171,7 @@ tsr_status tool_run_finish(tool_run_job *job, tsr_error *error) {
   tsr_check_options_init(&options);
   options.seed = job->options->seed;
   status = tsr_session_check(job->session, &options, &job->check, error);
+  if (status != TSR_ERROR_CHECK_FAILED) tool_team_note_failure(&job->team, status, error);
   job->checked = status == TSR_OK || status == TSR_ERROR_CHECK_FAILED;
   return status;
 }

@@ -118,8 +118,13 @@ static void end_alone(const tool_team *team, const tsr_error *error) {
   _exit(TOOL_EXIT_FAILED);
 }
 
+void tool_team_note_failure(tool_team *team, tsr_status status, const tsr_error *error) {
+  team->apart =
+      status != TSR_OK && error->file && own_rank(team) >= 0 && tsr_group_member_count(team->group) > 1;
+}
+
 bool tool_team_is_broken(const tool_team *team, tsr_status status) {
-  bool apart = !team->group || status == TSR_ERROR_RANK_LOST || status == TSR_ERROR_POISONED;
+  bool apart = !team->group || team->apart || status == TSR_ERROR_RANK_LOST || status == TSR_ERROR_POISONED;
   return status != TSR_OK && own_rank(team) >= 0 && apart;
 }
 

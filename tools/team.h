@@ -18,11 +18,15 @@ typedef struct tool_team {
   int local_count;
   tool_choice *choices; /* of the local members */
   tsr_device **devices; /* NULL while they are closed */
+  bool apart;           /* a step failed on this rank alone: the others do not know why */
 } tool_team;
 
 /* How many ranks, and by which transport: from the options and the launcher. Returns 0, or says what is wrong
  * and returns TOOL_EXIT_USAGE. `fallback`: ranks when nobody says; 0 = one, or what the lists say. */
 int tool_team_plan(const tool_options *options, int fallback, tool_team *out);
+
+/* Of a step that failed: an error that did not come through an agreement is this rank's own to tell. */
+void tool_team_note_failure(tool_team *team, tsr_status status, const tsr_error *error);
 
 /* Whether the members are processes that mpiexec still has to start. */
 bool tool_team_needs_launch(const tool_team *team);

@@ -165,13 +165,25 @@ static void copy_decision(const tsr_plan *plan, tsr_decision *to, const tsr_deci
   memcpy(to->rules, from->rules, plan->graph->node_count * sizeof *to->rules);
 }
 
-/* Members by speed on the whole graph, the fastest first; alike ones by memory, then by number. */
-static void order_members(const tsr_plan *plan, double *seconds, int *order) {
-  int count = plan->cluster->member_count;
-  for (int i = 0; i < count; i++) {
+/* Whether a member's device computes in every type that the graph needs; those that do not are excluded. */
+static bool computes(const tsr_plan *plan, int member) {
+  for (size_t i = 0; i < plan->graph->node_count; i++) {
+    if (plan->decision.rules[i] < 0) continue;
+    tsr_dtype dtype = tsr_graph_at(plan->graph, plan->graph->nodes[i].output)->dtype;
+    if (plan->cluster->members[member].gemm[dtype].family == TSR_GEMM_NONE) return false;
+  }
+  return true;
+}
+
+/* Members that can take part by speed on the whole graph, the fastest first; alike ones by memory, then by
+ * number. Returns how many. */
+static int order_members(const tsr_plan *plan, double *seconds, int *order) {
+  int count = 0;
+  for (int i = 0; i < plan->cluster->member_count; i++) {
     bool again = i && tsr_members_alike(&plan->cluster->members[i], &plan->cluster->members[i - 1]);
     seconds[i] = again ? seconds[i - 1] : tsr_cuts_alone_seconds(plan, i);
-    int place = i;
+    if (!computes(plan, i)) continue;
+    int place = count++;
     for (; place; place--) {
       int other = order[place - 1];
       bool slower = seconds[other] > seconds[i] ||
@@ -182,6 +194,7 @@ static void order_members(const tsr_plan *plan, double *seconds, int *order) {
     }
     order[place] = i;
   }
+  return count;
 }
 
 /* The `count` fastest members, ascending by number. */
@@ -205,11 +218,11 @@ static int next_size(int size) {
 
 /* Tries every candidate set under one price; the best that fits (or, if none does, the last that is allowed
  * with all members) stays in `best`. */
-static tsr_status try_sizes(tsr_plan *plan, const int *order, const tsr_search_options *options,
+static tsr_status try_sizes(tsr_plan *plan, const int *order, int able, const tsr_search_options *options,
                             tsr_decision *best, outcome *result, tsr_error *error) {
   bool all = plan->options.keep_all || has_offset_pins(plan->graph);
   *result = (outcome){0};
-  for (int size = plan->cluster->member_count; size >= 1; size = next_size(size)) {
+  for (int size = able; size >= 1; size = next_size(size)) {
     outcome own;
     set_active(plan, order, size);
     TSR_RETURN_IF_FAILED(try_active(plan, options, &own, error));
@@ -437,20 +450,43 @@ static tsr_status explain_refusal(tsr_plan *plan, tsr_error *error) {
 
 /* The cheapest plan, and the least price of memory under which one fits. A refusal is quick: where not even
  * the highest price helps, the others are not tried. */
-static tsr_status try_prices(tsr_plan *plan, const int *order, tsr_search_options options, tsr_decision *best,
-                             outcome *result, double *price, tsr_error *error) {
+static tsr_status try_prices(tsr_plan *plan, const int *order, int able, tsr_search_options options,
+                             tsr_decision *best, outcome *result, double *price, tsr_error *error) {
   *price = options.price = 0;
-  TSR_RETURN_IF_FAILED(try_sizes(plan, order, &options, best, result, error));
+  TSR_RETURN_IF_FAILED(try_sizes(plan, order, able, &options, best, result, error));
   if (!result->allowed || result->fits) return TSR_OK;
   *price = options.price = prices[PRICES - 1];
-  TSR_RETURN_IF_FAILED(try_sizes(plan, order, &options, best, result, error));
+  TSR_RETURN_IF_FAILED(try_sizes(plan, order, able, &options, best, result, error));
   bool helps = result->fits;
   for (int i = 0; helps && i < PRICES; i++) {
     *price = options.price = prices[i];
-    TSR_RETURN_IF_FAILED(try_sizes(plan, order, &options, best, result, error));
+    TSR_RETURN_IF_FAILED(try_sizes(plan, order, able, &options, best, result, error));
     if (result->fits) break;
   }
   return TSR_OK;
+}
+
+/* Where unequal members make the search a heuristic, each parameter is tried in each other layout too, so
+ * that no single change makes a plan better. */
+static tsr_status try_placements(tsr_plan *plan, outcome *result, tsr_decision *best, tsr_error *error) {
+  const tsr_graph *graph = plan->graph;
+  for (size_t id = 1; id < graph->value_count; id++) {
+    tsr_value value = {(uint32_t)id};
+    if (graph->values[id].kind != TSR_PARAMETER || graph->values[id].shape.axes < 2) continue;
+    for (tsr_place place = TSR_PLACE_REPLICATE; place < graph->values[id].shape.axes; place++) {
+      outcome own;
+      tsr_search_options options = {.forced = value, .forced_place = place};
+      if (best->choices[id].produced == place) continue;
+      TSR_RETURN_IF_FAILED(try_active(plan, &options, &own, error));
+      if (!own.allowed || !own.fits || own.seconds >= result->seconds) continue;
+      *result = own;
+      copy_decision(plan, best, &plan->decision);
+    }
+  }
+  copy_decision(plan, &plan->decision, best);
+  tsr_cuts_set_straggling(plan);
+  TSR_RETURN_IF_FAILED(tsr_plan_lower(plan, error));
+  return judge(plan, result, 0, error);
 }
 
 tsr_status tsr_plan_decide_with(tsr_plan *plan, tsr_search_options options, tsr_error *error) {
@@ -464,9 +500,13 @@ tsr_status tsr_plan_decide_with(tsr_plan *plan, tsr_search_options options, tsr_
   TSR_TRY(allocate(plan, error));
   TSR_TRY(allocate(&best, error));
   TSR_TRY(mark_live(plan, error));
-  order_members(plan, seconds, order);
+  int able = order_members(plan, seconds, order);
+  if (!able || (able < plan->cluster->member_count && has_offset_pins(plan->graph)))
+    TSR_THROW(TSR_ERROR_UNSUPPORTED, "%d of %d devices compute in the types of this graph%s", able,
+              plan->cluster->member_count,
+              able ? "; pins with offsets need all of them" : ": choose another dtype");
   double price;
-  TSR_TRY(try_prices(plan, order, options, &best.decision, &result, &price, error));
+  TSR_TRY(try_prices(plan, order, able, options, &best.decision, &result, &price, error));
   if (!result.allowed)
     TSR_THROW(TSR_ERROR_INFEASIBLE, "no layout is allowed: pins and --replicate contradict each other");
   copy_decision(plan, &plan->decision, &best.decision);
@@ -474,10 +514,10 @@ tsr_status tsr_plan_decide_with(tsr_plan *plan, tsr_search_options options, tsr_
   TSR_TRY(tsr_plan_lower(plan, error));
   plan->feasible = result.fits;
   plan->reason[0] = 0;
-  if (result.fits)
-    TSR_TRY(judge(plan, &result, price, error));
-  else
-    TSR_TRY(explain_refusal(plan, error));
+  if (result.fits) TSR_TRY(judge(plan, &result, price, error));
+  if (result.fits && price == 0 && !plan->exact && !options.forced.id && !options.replicate_all)
+    TSR_TRY(try_placements(plan, &result, &best.decision, error));
+  if (!result.fits) TSR_TRY(explain_refusal(plan, error));
 done:
   tsr_decision_finish(&best.decision);
   free(order);

@@ -82,7 +82,10 @@ tsr_status tsr_plan_explain(const tsr_plan *plan, tsr_text *text, tsr_error *err
   tsr_cluster *cluster;
   TSR_RETURN_IF_FAILED(copy_cluster(plan, -1, &cluster, error));
   tsr_search_options replicated = {.replicate_all = true};
-  TSR_RETURN_IF_FAILED(compare(plan, cluster, replicated, "every parameter replicated", "", text, error));
+  char policy[48] = "";
+  if (plan->options.replicate != TSR_REPLICATE_AUTO)
+    snprintf(policy, sizeof policy, "  (--replicate %s)", tsr_replicate_name(plan->options.replicate));
+  TSR_RETURN_IF_FAILED(compare(plan, cluster, replicated, "every parameter replicated", policy, text, error));
   int fastest = 0;
   for (int i = 1; i < plan->cluster->member_count; i++)
     if (plan->members[i].share > plan->members[fastest].share) fastest = i;

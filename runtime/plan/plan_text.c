@@ -30,7 +30,7 @@ static void write_head(const tsr_plan *plan, tsr_text *text) {
   tsr_text_append(text, "plan for %d device%s: %s predicted", n, n > 1 ? "s" : "",
                   tsr_format_seconds(seconds, plan->predicted_seconds));
   if (plan->decision.active_count < n)
-    tsr_text_append(text, ", %d of them excluded because the others are faster alone",
+    tsr_text_append(text, ", %d of them excluded: the others do better without",
                     n - plan->decision.active_count);
   tsr_text_append(text, plan->exact ? ", exact\n" : "\n");
   if (!plan->exact) tsr_text_append(text, "not proven best: %s\n", plan->reason);

@@ -315,6 +315,49 @@ static void exact_and_gap_are_true(void **state) {
   assert_true(exact > 30 && inexact > 0);
 }
 
+/* A device without the graph's type takes no part; without any device that has it there is no plan. */
+static void a_device_without_the_type_is_left_out(void **state) {
+  (void)state;
+  tsr_cluster *cluster = plan_cluster_of(2, (plan_device){.gflops = 10, .memory_gb = 8});
+  cluster->members[1].gemm[TSR_F32].family = TSR_GEMM_NONE;
+  memset(cluster->members[1].curves[TSR_F32], 0, sizeof cluster->members[1].curves[TSR_F32]);
+  tsr_plan *plan = plan_fit(plan_gemm(512, 2048, 1024, false), cluster, NULL);
+  assert_true(plan->members[0].active && !plan->members[1].active);
+  assert_true(plan->predicted_seconds > 0);
+  tsr_plan_destroy(&plan);
+  cluster->members[0].gemm[TSR_F32].family = TSR_GEMM_NONE;
+  tsr_graph *graph = plan_gemm(512, 2048, 1024, false);
+  plan_refused(tsr_plan_create(graph, cluster, NULL, &plan, &plan_error), TSR_ERROR_UNSUPPORTED,
+               "0 of 2 devices compute in the types of this graph");
+  tsr_graph_destroy(&graph);
+  tsr_cluster_destroy(&cluster);
+}
+
+/* No parameter alone can be laid out better, whatever the members: what --explain lists really lost. */
+static void no_single_change_is_better(void **state) {
+  (void)state;
+  const plan_device devices[] = {{.gflops = 100, .memory_gb = 16},
+                                 {.gflops = 100, .memory_gb = 16},
+                                 {.gflops = 30, .memory_gb = 16},
+                                 {.gflops = 9, .memory_gb = 8}};
+  for (int turn = 0; turn < 6; turn++) {
+    tsr_cluster *cluster = plan_cluster(4, devices);
+    tsr_graph *graph = turn % 2 ? plan_ffn(64 << turn, 512, 2048, turn > 2, true)
+                                : plan_gemm(64 << turn, 2000, 1000, turn > 2);
+    tsr_plan *plan = plan_fit(graph, cluster, TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_NEVER));
+    char *text = plan_text(plan, TSR_PLAN_EXPLAIN), *lost = strstr(text, "what lost");
+    for (char *line = lost ? strstr(lost, " as shard(") : NULL; line; line = strstr(line + 1, " as shard(")) {
+      size_t length = strcspn(line, "\n");
+      char *sign = memchr(line + 12, '-', length > 12 ? length - 12 : 0);
+      if (sign && sign < line + length && sign[1] != '0') print_error("%.*s\n", (int)length, line);
+      assert_true(!sign || sign >= line + length || !strncmp(sign, "-0.0", 4));
+    }
+    free(text);
+    tsr_plan_destroy(&plan);
+    tsr_cluster_destroy(&cluster);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(never_gives_the_megatron_pairing),
@@ -327,6 +370,8 @@ int main(void) {
       cmocka_unit_test(the_policy_holds_for_what_is_not_forced),
       cmocka_unit_test(shares_follow_speed),
       cmocka_unit_test(a_slow_member_is_left_out),
+      cmocka_unit_test(a_device_without_the_type_is_left_out),
+      cmocka_unit_test(no_single_change_is_better),
       cmocka_unit_test(exact_and_gap_are_true),
   };
   return cmocka_run_group_tests_name("plan_results", tests, plan_setup, plan_teardown);
