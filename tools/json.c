@@ -34,8 +34,8 @@ json_t *tool_json_error(const tsr_error *error) {
 json_t *tool_json_failure(const char *command, const tsr_error *error) {
   /* What a profile gives is a cluster. */
   const char *name = strcmp(command, "profile") == 0 ? "cluster" : command;
-  json_t *schema = json_sprintf("tessera.%s/1", name);
-  json_t *document = json_pack("{s:o, s:o}", "schema", schema, "error", tool_json_error(error));
+  json_t *document =
+      json_pack("{s:s++, s:o}", "schema", "tessera.", name, "/1", "error", tool_json_error(error));
   if (strcmp(command, "plan") == 0) json_object_set_new(document, "feasible", json_false());
   if (strcmp(command, "devices") == 0) json_object_set_new(document, "devices", json_array());
   return document;
