@@ -57,10 +57,19 @@ static tsr_status plan_for_cluster(plan_job *job, tsr_error *error) {
   return status;
 }
 
+/* A plan needs no contents, but what a run would refuse to read is better said now. */
+static tsr_status check_contents(plan_job *job, tsr_error *error) {
+  tsr_source *source = NULL;
+  tsr_status status = tool_workload_source(job->context, &job->workload, &source, error);
+  tsr_source_destroy(&source);
+  return status;
+}
+
 static tsr_status make_plan(plan_job *job, const tool_team *team, tsr_error *error) {
   tsr_status status = tool_context_create(-1, &job->context, error);
   if (status == TSR_OK) status = tool_file_check(job->options->output, error);
   if (status == TSR_OK) status = tool_workload_build(job->context, &job->workload, error);
+  if (status == TSR_OK) status = check_contents(job, error);
   if (status == TSR_OK) status = find_cluster(job, team, error);
   return status == TSR_OK ? plan_for_cluster(job, error) : status;
 }

@@ -43,6 +43,7 @@ works plan ffn 64 384 1536 --gated --activation silu --sgd 0.1 --dtype f64 --clu
 works plan linear 64 384 1536 --backward --replicate auto --cluster "$work/four.json" -o "$work/plan.json"
 python3 -m json.tool "$work/plan.json" >/dev/null || fail "-o is no JSON document"
 
+refuses 1 'is named "w9"' plan ffn 64 384 1536 --cluster "$work/four.json" --weight w9=x.safetensors:y
 refuses 1 "-n is 3, but the cluster '$work/four.json' has 4 members" plan gemm 4 4 4 -n 3 --cluster "$work/four.json"
 refuses 1 "--device-memory names 2" plan gemm 4 4 4 --device-memory 1GB,2GB --cluster "$work/four.json"
 refuses 1 "nowhere.json" plan gemm 4 4 4 --cluster "$work/nowhere.json"
