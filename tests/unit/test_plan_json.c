@@ -9,6 +9,11 @@
 
 #include "plan/plan_json.h"
 
+/* TSR_TEST_SMALL: a fifth of the mutations. */
+static int turns(int all) {
+  return getenv("TSR_TEST_SMALL") ? all / 5 : all;
+}
+
 static tsr_plan *random_plan(uint64_t seed) {
   plan_seed(seed);
   enum { MOST = 4 };
@@ -210,7 +215,7 @@ static void damaged_plans_are_errors_or_sound(void **state) {
   for (uint64_t seed = 0; seed < 12; seed++) {
     tsr_plan *plan = random_plan(300 + seed);
     char *text = plan_text(plan, TSR_PLAN_JSON);
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < turns(150); i++) {
       json_t *document = json_loads(text, 0, NULL);
       tsr_plan *read;
       for (int hits = (int)plan_between(1, 3); hits > 0; hits--) {
@@ -243,7 +248,7 @@ static void damaged_bytes_are_errors(void **state) {
   tsr_plan *plan = random_plan(5), *read;
   char *text = plan_text(plan, TSR_PLAN_JSON);
   size_t bytes = strlen(text);
-  for (int i = 0; i < 400; i++) {
+  for (int i = 0; i < turns(400); i++) {
     char *damaged = strdup(text);
     for (int hits = (int)plan_between(1, 4); hits > 0; hits--)
       damaged[plan_between(0, (int64_t)bytes - 1)] = (char)plan_between(0, 255);
@@ -337,7 +342,7 @@ static void clusters_come_back_and_damage_is_refused(void **state) {
   free(again);
   tsr_cluster_destroy(&read);
   plan_seed(77);
-  for (int i = 0; i < 1500; i++) {
+  for (int i = 0; i < turns(1500); i++) {
     json_t *document = json_loads(text, 0, NULL);
     if (i == 0) json_object_set_new(document, "schema", json_string("tessera.cluster/2"));
     if (i > 0) damage(document);
