@@ -240,7 +240,7 @@ static void damaged_plans_are_errors_or_sound(void **state) {
     tsr_plan_destroy(&plan);
   }
   printf("%d sound, %d refused\n", sound, refused);
-  assert_true(sound > 100 && refused > 500);
+  assert_true(sound > turns(100) && refused > turns(500));
 }
 
 static void damaged_bytes_are_errors(void **state) {
