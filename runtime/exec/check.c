@@ -14,8 +14,7 @@ void tsr_check_options_init(tsr_check_options *options) {
   *options = (tsr_check_options){.struct_size = sizeof *options};
 }
 
-/* --- parameters as they were before
- * ---------------------------------------------------------------------------- */
+/* ---- parameters as they were before ---- */
 
 /* What the step will overwrite, one block per local member and assigned value, in f64 (which holds f32
  * exactly). */
@@ -50,8 +49,7 @@ static void free_snapshot(const tsr_session *session, snapshot *kept) {
   free(kept->blocks);
 }
 
-/* --- the whole oracle
- * ------------------------------------------------------------------------------------------ */
+/* ---- the whole oracle ---- */
 
 static tsr_status gather_f64(tsr_session *session, tsr_value value, double **out, tsr_error *error) {
   const tsr_shape *shape = &tsr_graph_at(session->plan->graph, value)->shape;

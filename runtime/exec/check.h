@@ -31,8 +31,7 @@ tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *
 /* A random sign by index. */
 double tsr_check_sign(uint64_t seed, uint64_t index);
 
-/* --- one member, one step (check_products.c, check_elements.c)
- * ------------------------------------------------- */
+/* ---- one member, one step (check_products.c, check_elements.c) ---- */
 
 /* One NODE step on one member, prepared before it runs. */
 typedef struct tsr_step_probe {

@@ -6,8 +6,7 @@ static int64_t smaller(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* --- products
- * ----------------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 
 /* op(a) or op(b) seen untransposed: rows and columns change places. */
 static int64_t next_cut(const tsr_tensor *tensor, bool along_cols, int64_t position) {
@@ -70,8 +69,7 @@ static tsr_status launch_matmul(const tsr_launch *launch, tsr_error *error) {
   return TSR_OK;
 }
 
-/* --- elementwise
- * -------------------------------------------------------------------------------------------- */
+/* ---- elementwise ---- */
 
 /* The block of an operand that belongs to a block of the output; a single row or column is broadcast. */
 static tsr_matrix map_block(const tsr_tensor *tensor, int64_t row, int64_t rows, int64_t col, int64_t cols) {
@@ -154,8 +152,7 @@ static tsr_status launch_unary_gradient(const tsr_launch *launch, tsr_error *err
                     &launch->inputs[0], &launch->inputs[1], &launch->output, error);
 }
 
-/* --- reductions
- * --------------------------------------------------------------------------------------------- */
+/* ---- reductions ---- */
 
 /* Nothing to reduce: the neutral element. */
 static tsr_status launch_neutral(const tsr_launch *launch, tsr_reduction reduction, tsr_error *error) {

@@ -56,8 +56,7 @@ tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local
                        tsr_plan_final_place(session->plan, value), out, error);
 }
 
-/* --- creation
- * ----------------------------------------------------------------------------------------------- */
+/* ---- creation ---- */
 
 static tsr_status allocate_stores(tsr_local *local, const tsr_plan *plan, tsr_error *error) {
   uint64_t before = tsr_device_bytes_used(local->device);
@@ -214,8 +213,7 @@ void tsr_session_destroy(tsr_session **session) {
   *session = NULL;
 }
 
-/* --- a step
- * ------------------------------------------------------------------------------------------------- */
+/* ---- a step ---- */
 
 static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_step *step,
                               tsr_error *error) {

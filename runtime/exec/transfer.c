@@ -167,8 +167,7 @@ tsr_status tsr_session_read(tsr_session *session, int member, tsr_value value, c
   return tsr_tensor_read(local->device, &tensor, array->data, array->dtype, row_stride, col_stride, error);
 }
 
-/* --- gathering
- * ---------------------------------------------------------------------------------------------- */
+/* ---- gathering ---- */
 
 /* All blocks of a value, member after member, dense, in its own dtype. */
 typedef struct gathered {

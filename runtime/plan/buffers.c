@@ -95,8 +95,7 @@ bool tsr_plan_updates_in_place(const tsr_plan *plan, tsr_value target) {
   return reads_target;
 }
 
-/* --- buffers
- * ------------------------------------------------------------------------------------------------ */
+/* ---- buffers ---- */
 
 static tsr_memory_line line_of(const tsr_graph_value *value) {
   if (value->kind == TSR_PARAMETER) return TSR_MEMORY_WEIGHTS;
@@ -166,8 +165,7 @@ static void add_bytes(uint64_t *sum, uint64_t bytes) {
   *sum = bytes > UINT64_MAX - *sum ? UINT64_MAX : *sum + bytes;
 }
 
-/* --- storages
- * ----------------------------------------------------------------------------------------------- */
+/* ---- storages ---- */
 
 static tsr_status add_storage(tsr_plan *plan, tsr_memory_line line, int *index, tsr_error *error) {
   size_t capacity = (size_t)plan->storage_capacity;

@@ -3,7 +3,8 @@
  * For each candidate set of active members: cuts by speed, then in turn the cheapest layouts for these cuts
  * and the best cuts for these layouts, until nothing moves. What does not fit its memory gets its cuts from
  * what is there, and, if that does not suffice, memory gets a price until a plan fits. The best candidate by
- * predicted time wins. */
+ * predicted time wins; where it is not proven exact, each parameter is tried in each other layout as well.
+ * Members without a type that the graph needs take no part. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

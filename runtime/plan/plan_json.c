@@ -135,8 +135,7 @@ json_t *tsr_plan_to_json(const tsr_plan *plan) {
       tsr_cluster_to_json(plan->cluster));
 }
 
-/* --- reading
- * ------------------------------------------------------------------------------------------------ */
+/* ---- reading ---- */
 
 static tsr_status options_from_json(const json_t *document, tsr_plan_options *options, tsr_error *error) {
   json_t *json;

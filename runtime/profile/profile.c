@@ -70,8 +70,7 @@ static tsr_status measure_links(tsr_group *group, tsr_cluster *cluster, tsr_erro
   return TSR_OK;
 }
 
-/* --- smoothing
- * ------------------------------------------------------------------------------------------------- */
+/* ---- smoothing ---- */
 
 /* Members with the same device and driver that differ by less are taken to be equally fast. */
 static const double NOISE = 2;

@@ -71,8 +71,7 @@ tsr_graph *exec_ffn_graph(const exec_ffn *ffn) {
   return graph;
 }
 
-/* --- random graphs
- * --------------------------------------------------------------------------------------------- */
+/* ---- random graphs ---- */
 
 typedef struct pool {
   tsr_graph *graph;

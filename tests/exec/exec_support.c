@@ -43,8 +43,7 @@ int64_t exec_between(int64_t low, int64_t high) {
   return low + (int64_t)((z ^ (z >> 31)) % (uint64_t)(high - low + 1));
 }
 
-/* --- members
- * --------------------------------------------------------------------------------------------------- */
+/* ---- members ---- */
 
 bool exec_has(const char *selector) {
   tsr_device_list *list = NULL;
@@ -130,8 +129,7 @@ void exec_close(exec_rig *rig) {
   tsr_group_destroy(&rig->group);
 }
 
-/* --- comparison
- * ------------------------------------------------------------------------------------------------ */
+/* ---- comparison ---- */
 
 tsr_value exec_value(const exec_rig *rig, const char *name) {
   tsr_value value;

@@ -35,8 +35,7 @@ void exec_seed(uint64_t seed);
 /* Uniform in [low, high]. */
 int64_t exec_between(int64_t low, int64_t high);
 
-/* --- members
- * --------------------------------------------------------------------------------------------------- */
+/* ---- members ---- */
 
 typedef struct exec_setup {
   int members;
@@ -71,8 +70,7 @@ void exec_close(exec_rig *rig);
 /* Whether a device that matches is there; says so if not. */
 bool exec_has(const char *selector);
 
-/* --- graphs
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---- */
 
 tsr_graph *exec_graph(void);
 tsr_value exec_leaf(tsr_graph *graph, tsr_value_kind kind, const char *name, tsr_dtype dtype, int axes,
@@ -103,8 +101,7 @@ tsr_graph *exec_ffn_graph(const exec_ffn *ffn);
  * assigns. */
 tsr_graph *exec_random_graph(tsr_dtype dtype, int members);
 
-/* --- data
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- data ---- */
 
 /* Random leaves: integers in [-high, high] or reals in [-high, high). */
 tsr_source *exec_source(const tsr_graph *graph, bool integers, double high, uint64_t seed);

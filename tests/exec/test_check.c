@@ -2,8 +2,7 @@
  * larger than what it says it can detect, wherever that is planted. */
 #include "exec_support.h"
 
-/* --- a device that makes one mistake
- * ---------------------------------------------------------------------------- */
+/* ---- a device that makes one mistake ---- */
 
 /* The countdown-th call of one kind adds `amount` to one element of its output. */
 static struct {

@@ -116,8 +116,7 @@ static void failed_check_restores(void **state) {
   exec_close(&rig);
 }
 
-/* --- a device that fails
- * ----------------------------------------------------------------------------------------- */
+/* ---- a device that fails ---- */
 
 static const tsr_device_ops *real;
 static int calls_left;
@@ -169,8 +168,7 @@ static void device_fails(void **state) {
   }
 }
 
-/* --- misuse
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- misuse ---- */
 
 static void wrong_order(void **state) {
   (void)state;

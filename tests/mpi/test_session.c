@@ -36,8 +36,7 @@ static void report(const char *where, int line, const char *text) {
     }                                                                                                        \
   } while (0)
 
-/* --- devices
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- devices ---- */
 
 /* One rank, one driver: before the first OpenCL call. */
 static void choose_device(void) {
@@ -68,8 +67,7 @@ static bool all_have_devices(void) {
   return all;
 }
 
-/* --- a training step of a block
- * ---------------------------------------------------------------------------------- */
+/* ---- a training step of a block ---- */
 
 enum { M = 33, D = 40, H = 130, STEPS = 3 };
 
@@ -212,8 +210,7 @@ static void same_bits(tsr_group *group, tsr_device *device) {
   free(second);
 }
 
-/* --- failures of one rank
- * ----------------------------------------------------------------------------------------- */
+/* ---- failures of one rank ---- */
 
 static void expect_everywhere(tsr_status found, tsr_status wanted, int of) {
   char prefix[24];
