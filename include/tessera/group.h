@@ -21,9 +21,9 @@ typedef struct tsr_group tsr_group;
 
 typedef struct tsr_group_options {
   size_t struct_size;
-  double
-      deadline_seconds; /* no sign of life from a member for so long: RANK_LOST; 0 = 20. One whose process is
-                           seen to live on this host is reported as slow, and lost after 15 more of these */
+  /* No sign of life from a member for so long: RANK_LOST; 0 = 20. One whose process is seen to live on this
+   * host is reported as slow, and lost after 15 more of these. */
+  double deadline_seconds;
 } tsr_group_options;
 void tsr_group_options_init(tsr_group_options *options);
 #define TSR_GROUP_OPTIONS(...) (&(tsr_group_options){.struct_size = sizeof(tsr_group_options), __VA_ARGS__})
