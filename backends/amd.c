@@ -16,9 +16,20 @@ static void describe(const tsr_opencl_facts *facts, tsr_device_info *info) {
   snprintf(info->short_name, sizeof info->short_name, "amd");
 }
 
+/* Half of a compute unit's local memory, so that two groups fit. */
+static const tsr_gpu_tiles tiles = {
+    .local_bytes = 32 << 10,
+    .f32 = TSR_GPU_TILE(128, 64, 16, 8, 4, 4, 2, 16),
+    .f64 = TSR_GPU_TILE(64, 64, 8, 4, 4, 2, 2, 16),
+};
+
+static void gemm(const tsr_opencl_facts *facts, tsr_gemm_types types, int preference, tsr_gemm_facts *out) {
+  tsr_gpu_gemm(facts, &tiles, types, preference, out);
+}
+
 const tsr_backend tsr_backend_amd = {
     .name = "amd",
     .claim = claim,
     .describe = describe,
-    .gemm = tsr_gpu_gemm,
+    .gemm = gemm,
 };

@@ -1,5 +1,5 @@
-/* generic.c: any OpenCL device that no other backend takes, as OpenCL describes it. GPUs try CLBlast first,
- * other kinds have the reference kernel. */
+/* generic.c: any OpenCL device that no other backend takes, as OpenCL describes it. GPUs have what any GPU
+ * can use, other kinds the reference kernel. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,8 +20,11 @@ static void describe(const tsr_opencl_facts *facts, tsr_device_info *info) {
       snprintf(info->short_name, sizeof info->short_name, "%s", short_names[i][1]);
 }
 
-static void gemm(const tsr_opencl_facts *facts, tsr_dtype dtype, int preference, tsr_gemm_facts *out) {
-  tsr_gpu_gemm(facts, dtype, facts->kind == TSR_DEVICE_GPU ? preference : preference + 1, out);
+static void gemm(const tsr_opencl_facts *facts, tsr_gemm_types types, int preference, tsr_gemm_facts *out) {
+  if (facts->kind == TSR_DEVICE_GPU)
+    tsr_gpu_gemm(facts, &tsr_gpu_tiles_generic, types, preference, out);
+  else if (preference == 0 && (types != TSR_GEMM_TYPES_F64 || facts->f64))
+    *out = (tsr_gemm_facts){.family = TSR_GEMM_REFERENCE, .tile_m = 4, .tile_n = 16};
 }
 
 const tsr_backend tsr_backend_generic = {

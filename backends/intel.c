@@ -26,9 +26,28 @@ static void describe(const tsr_opencl_facts *facts, tsr_device_info *info) {
   if (info->max_allocation_bytes > allocation_limit) info->max_allocation_bytes = allocation_limit;
 }
 
+/* Sums that leave room in 128 registers of 32 bytes for 8 work-items, or of 64 bytes for 16. */
+static const tsr_gpu_tiles tiles = {
+    .local_bytes = 32 << 10,
+    .f32 = TSR_GPU_TILE(64, 64, 8, 8, 4, 4, 2, 16),
+    .f64 = TSR_GPU_TILE(32, 64, 8, 2, 4, 2, 2, 16),
+};
+
+/* The compiler alone would put 32 work-items into a thread of wide registers, and spill. Those that have them
+ * multiply tf32 too. */
+static int sub_group(const tsr_opencl_facts *facts) {
+  if (!strstr(facts->extensions, "cl_intel_required_subgroup_size")) return 0;
+  return strstr(facts->extensions, "cl_intel_subgroup_matrix_multiply_accumulate_tf32") ? 16 : 8;
+}
+
+static void gemm(const tsr_opencl_facts *facts, tsr_gemm_types types, int preference, tsr_gemm_facts *out) {
+  tsr_gpu_gemm(facts, &tiles, types, preference, out);
+  if (out->family == TSR_GEMM_TILE) out->sub_group = sub_group(facts);
+}
+
 const tsr_backend tsr_backend_intel = {
     .name = "intel",
     .claim = claim,
     .describe = describe,
-    .gemm = tsr_gpu_gemm,
+    .gemm = gemm,
 };

@@ -18,9 +18,20 @@ static void describe(const tsr_opencl_facts *facts, tsr_device_info *info) {
   snprintf(info->short_name, sizeof info->short_name, "nvidia");
 }
 
+/* 32 KiB of local memory a step, so that three groups fit a multiprocessor. */
+static const tsr_gpu_tiles tiles = {
+    .local_bytes = 48 << 10,
+    .f32 = TSR_GPU_TILE(128, 128, 16, 8, 8, 4, 2, 16),
+    .f64 = TSR_GPU_TILE(64, 64, 16, 4, 4, 2, 2, 16),
+};
+
+static void gemm(const tsr_opencl_facts *facts, tsr_gemm_types types, int preference, tsr_gemm_facts *out) {
+  tsr_gpu_gemm(facts, &tiles, types, preference, out);
+}
+
 const tsr_backend tsr_backend_nvidia = {
     .name = "nvidia",
     .claim = claim,
     .describe = describe,
-    .gemm = tsr_gpu_gemm,
+    .gemm = gemm,
 };

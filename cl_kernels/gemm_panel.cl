@@ -1,11 +1,13 @@
-/* gemm_panel: C = alpha op(A) op(B) + beta C on a CPU, where a work-item is a core's thread.
+/* gemm_panel: a product on a CPU, where a work-item is a core's thread.
  *
- *     C[i,j] = alpha * sum over p < k of op(A)[i,p] * op(B)[p,j]  +  beta * C[i,j]      i < m, j < n
+ *     S[i,j] = sum over p < k of op(A)[i,p] * op(B)[p,j]      i < m, j < n;  C from S: gemm_epilogue.h
  *
  *     op(A)[i,p] = A_TRANSPOSED ? A[p,i] : A[i,p]          op(B)[p,j] = B_TRANSPOSED ? B[j,p] : B[p,j]
  *
  * Tile: TILE_M x PANEL sums stay in vector registers while p runs over a block of at most K_BLOCK; each step
- * loads PANEL elements of B, broadcasts TILE_M elements of A, multiplies and adds:
+ * loads PANEL elements of B, broadcasts TILE_M elements of A, multiplies and adds. What costs beside the sums is
+ * to write C once for each K_BLOCK, to bring a panel of B to L1 for each ROW_BLOCK, and to copy A once for each
+ * PANELS_PER_GROUP:
  *
  *                                    op(B)  PANEL
  *                                    +----+----+----+--
@@ -28,20 +30,20 @@
  *            +-----------+ +-----------+ +-----+.....+     hold anything; that of C is overwritten
  *
  * Offsets and leading dimensions count elements. What the registers do not want as it is stored is copied to
- * local memory first: B unless it is panels and not transposed, A unless ROW_BLOCK is 0.
+ * local memory first: a panel of B unless B is panels, not transposed and not narrow; A unless ROW_BLOCK is 0.
  *
  * Constants (-D; all facts about the machine are here, none in the code):
- *     REAL               float or double
+ *     REAL, A_TYPE, B_TYPE, and the epilogue: see vector.h, gemm_types.h, gemm_epilogue.h. A is not narrow
  *     A_TRANSPOSED, B_TRANSPOSED   0 or 1
  *     B_PANEL, C_PANEL   0 = row-major, PANEL = panels
  *     TILE_M, PANEL      the register tile; PANEL is a multiple of VECTOR and of 4
  *     VECTOR             elements of a vector register
  *     K_BLOCK            a multiple of PANEL
  *     ROW_BLOCK          rows of A that are copied at a time, a multiple of TILE_M; 0 = A is read in place,
- *                        which A_TRANSPOSED does not allow
- *     PANELS_PER_GROUP   panels that share one copy of A's rows, and the most that B's copy holds
+ *                        which goes only where B is read in place too and A is not transposed
+ *     PANELS_PER_GROUP   panels that share one copy of A's rows
  *     PREFETCH           1 where the compiler has __builtin_prefetch, else 0
- * Local memory: ROW_BLOCK * (K_BLOCK + 16) elements, and PANELS_PER_GROUP * K_BLOCK * PANEL where B is copied.
+ * Local memory: ROW_BLOCK * (K_BLOCK + 16) elements, and K_BLOCK * PANEL + 64 bytes where B is copied.
  *
  * Launch: 2 dimensions, local size (1,1), global size (x, y). Any x, y >= 1 are right: the panels of C are cut
  * into x nearly equal ranges, its tile rows into y; a group without work returns. For speed, on `cores` cores:
@@ -53,11 +55,11 @@
  * Limits: m, n, k >= 0. beta = 0: C is not read. alpha = 0 or k = 0: A and B are not read. C overlaps neither
  * A nor B. Sums are in REAL, and their order depends on k, K_BLOCK and PANEL alone. OpenCL 1.2. */
 
-#if !defined(REAL) || !defined(A_TRANSPOSED) || !defined(B_TRANSPOSED) || !defined(B_PANEL) || !defined(C_PANEL)
-#error "gemm_panel needs -DREAL, -DA_TRANSPOSED, -DB_TRANSPOSED, -DB_PANEL and -DC_PANEL"
+#if !defined(A_TRANSPOSED) || !defined(B_TRANSPOSED) || !defined(B_PANEL) || !defined(C_PANEL)
+#error "gemm_panel needs -DA_TRANSPOSED, -DB_TRANSPOSED, -DB_PANEL and -DC_PANEL"
 #endif
-#if !defined(TILE_M) || !defined(PANEL) || !defined(VECTOR)
-#error "gemm_panel needs -DTILE_M, -DPANEL and -DVECTOR"
+#if !defined(TILE_M) || !defined(PANEL)
+#error "gemm_panel needs -DTILE_M and -DPANEL"
 #endif
 #if !defined(K_BLOCK) || !defined(ROW_BLOCK) || !defined(PANELS_PER_GROUP) || !defined(PREFETCH)
 #error "gemm_panel needs -DK_BLOCK, -DROW_BLOCK, -DPANELS_PER_GROUP and -DPREFETCH"
@@ -71,20 +73,30 @@
 #if PANEL % VECTOR != 0 || PANEL % 4 != 0 || K_BLOCK % PANEL != 0 || ROW_BLOCK % TILE_M != 0
 #error "gemm_panel: PANEL must be a multiple of VECTOR and of 4, K_BLOCK of PANEL, ROW_BLOCK of TILE_M"
 #endif
-#if A_TRANSPOSED && ROW_BLOCK == 0
-#error "gemm_panel: A_TRANSPOSED needs a ROW_BLOCK, or A transposed first by transpose.cl"
+
+#include "vector.h"
+#include "activation.h"
+#include "gemm_types.h"
+#include "gemm_epilogue.h"
+
+#if A_NARROW
+#error "gemm_panel: A is F32 or F64"
 #endif
 
-#define JOIN_TOKENS(x, y) x##y
-#define JOIN(x, y) JOIN_TOKENS(x, y)
-#define VLOAD JOIN(vload, VECTOR)
-#define VSTORE JOIN(vstore, VECTOR)
 #define VECTORS (PANEL / VECTOR)
-typedef JOIN(REAL, VECTOR) vector;
+#define FINISHED (BIAS || UNARY != NONE || GATE || RESIDUAL)
+/* A vector at any element: PoCL's vload and vstore are pairs of elements, which its compiler does not always join. */
+typedef vector loose_vector __attribute__((aligned(sizeof(REAL))));
 typedef JOIN(REAL, 4) quad;
+typedef JOIN(REAL, 8) eight;
+typedef quad loose_quad __attribute__((aligned(sizeof(REAL))));
+typedef eight loose_eight __attribute__((aligned(sizeof(REAL))));
 
 #define A_COPIED (ROW_BLOCK > 0)
-#define B_COPIED (B_PANEL == 0 || B_TRANSPOSED)
+#define B_COPIED (B_PANEL == 0 || B_TRANSPOSED || B_NARROW)
+#if (A_TRANSPOSED || B_COPIED) && !A_COPIED
+#error "gemm_panel: copies need a ROW_BLOCK"
+#endif
 #if A_COPIED
 typedef local REAL *a_pointer;
 #else
@@ -104,18 +116,24 @@ typedef global const REAL *b_pointer;
 #define C_AT(i, j) STORED(i, j, ldc, C_PANEL)
 
 /* The copy of A: rows of K_BLOCK elements, lengthened to spread over the cache sets; or, A_TRANSPOSED, tiles
- * of K_BLOCK lines of TILE_M elements. A_TILE is the distance of two tiles, A_STEP that of p and p + 1. */
+ * of `depth` lines of TILE_M elements, so that a shallow block holds more rows. A_STEP is the distance of p and
+ * p + 1, A_TILE(depth) that of two tiles, A_ROWS(depth) how many rows there are at most. */
 #define A_PITCH (K_BLOCK + 16)
-#define A_TILE (A_TRANSPOSED ? TILE_M * K_BLOCK : TILE_M * A_PITCH)
 #define A_STEP (A_TRANSPOSED ? TILE_M : 1)
+#define A_TILE(depth) (A_TRANSPOSED ? TILE_M * (depth) : TILE_M * (ulong)A_PITCH)
+#define A_ROWS(depth) \
+    (A_TRANSPOSED ? ROW_BLOCK / TILE_M * (ulong)K_BLOCK / max(depth, (ulong)1) * TILE_M : (ulong)ROW_BLOCK)
 
 /* The cache line at a pointer will be wanted soon: hint 3 in L1, 2 in L2. */
-#define LINE (64 / sizeof(REAL))
+#define LINE ((ulong)(64 / sizeof(REAL)))
 #if PREFETCH
 #define FETCH(pointer, hint) __builtin_prefetch((const void *)(ulong)(pointer), 0, hint)
 #else
 #define FETCH(pointer, hint)
 #endif
+
+/* A tile of fewer steps ends before its C has come from memory: the one 4 tiles below is fetched in its place. */
+#define SHALLOW 64
 
 static inline ulong ceil_div(ulong x, ulong y)
 {
@@ -123,100 +141,193 @@ static inline ulong ceil_div(ulong x, ulong y)
 }
 
 #if A_COPIED
-/* out = op(A)[rows, depth]; a is its first element. */
+/* out = op(A)[rows, depth], whole tiles: rows that are not there repeat the last one; a is its first element. */
 static void copy_a(local REAL *out, ulong rows, ulong depth, global const REAL *a, ulong lda)
 {
 #if A_TRANSPOSED
     for (ulong p = 0; p < depth; p++)
         for (ulong i = 0; i < rows; i += TILE_M) {
-            local REAL *to = out + i * K_BLOCK + p * TILE_M;
-            if (rows - i >= TILE_M)
+            local REAL *to = out + i * depth + p * TILE_M;
+            global const REAL *from = a + A_AT(i, p);
+            if (rows - i >= TILE_M) {
 #pragma unroll
+                for (uint r = 0; r < TILE_M / 4 * 4; r += 4)
+                    *(local loose_quad *)(to + r) = *(global const loose_quad *)(from + r);
+#pragma unroll
+                for (uint r = TILE_M / 4 * 4; r < TILE_M; r++)
+                    to[r] = from[r];
+            } else
                 for (uint r = 0; r < TILE_M; r++)
-                    to[r] = a[A_AT(i + r, p)];
-            else
-                for (uint r = 0; r < rows - i; r++)
-                    to[r] = a[A_AT(i + r, p)];
+                    to[r] = from[min((ulong)r, rows - 1 - i)];
         }
 #else
-    for (ulong i = 0; i < rows; i++)
-        for (ulong p = 0; p < depth; p++)
-            out[i * A_PITCH + p] = a[A_AT(i, p)];
-#endif
-}
-#endif
-
-#if A_COPIED && PREFETCH
-/* Fetches part j .. j + PANEL, of `columns`, of op(A)[rows, depth] into L2; a is the first element. */
-static void fetch_a(ulong j, ulong columns, ulong rows, ulong depth, global const REAL *a, ulong lda)
-{
-    const ulong lines = A_TRANSPOSED ? depth : rows, length = A_TRANSPOSED ? rows : depth;
-    for (ulong line = lines * j / columns; line < lines * min(j + PANEL, columns) / columns; line++)
-        for (ulong e = 0; e < length; e += LINE)
-            FETCH(a + line * lda + e, 2);
-}
-#endif
-
-#if !B_COPIED && PREFETCH
-/* Fetches part `tile`, of `tiles`, of the next panel b[depth, PANEL] into L2. */
-static inline void fetch_b(ulong tile, ulong tiles, ulong depth, global const REAL *b)
-{
-    const ulong share = ceil_div(depth * PANEL, tiles);
-    for (ulong e = tile * share; e < (tile + 1) * share; e += LINE)
-        FETCH(b + e, 2);
-}
-#endif
-
-#if B_COPIED && !B_TRANSPOSED
-/* out[panel][p][0 .. PANEL) = op(B)[p][columns of the panel]; b is the first element. Zeros follow the last column. */
-static void copy_b(local REAL *out, ulong depth, ulong columns, global const REAL *b, ulong ldb)
-{
-    for (ulong p = 0; p < depth; p++)
-        for (ulong j = 0; j < columns; j += PANEL) {
-            global const REAL *from = b + B_AT(p, j);
-            local REAL *to = out + j * K_BLOCK + p * PANEL;
-            if (columns - j >= PANEL)
-                for (uint v = 0; v < VECTORS; v++)
-                    VSTORE(VLOAD(v, from), v, to);
-            else
-                for (uint x = 0; x < PANEL; x++)
-                    to[x] = x < columns - j ? from[x] : 0;
-        }
-}
-#elif B_COPIED
-/* The same, 4 x 4 elements at a time. Blocks of p start at multiples of PANEL, so a quad stays in its panel. */
-static void copy_b(local REAL *out, ulong depth, ulong columns, global const REAL *b, ulong ldb)
-{
-    for (ulong j = 0; j < ceil_div(columns, PANEL) * PANEL; j += 4) {
-        local REAL *to = out + j / PANEL * PANEL * K_BLOCK + j % PANEL;
+    for (ulong i = 0; i < rows; i += TILE_M, out += TILE_M * A_PITCH) {
         ulong p = 0;
-        for (; j + 4 <= columns && p + 4 <= depth; p += 4) {
-            const quad w = vload4(0, b + B_AT(p, j)), x = vload4(0, b + B_AT(p, j + 1));
-            const quad y = vload4(0, b + B_AT(p, j + 2)), z = vload4(0, b + B_AT(p, j + 3));
-            vstore4((quad)(w.s0, x.s0, y.s0, z.s0), 0, to + p * PANEL);
-            vstore4((quad)(w.s1, x.s1, y.s1, z.s1), 0, to + (p + 1) * PANEL);
-            vstore4((quad)(w.s2, x.s2, y.s2, z.s2), 0, to + (p + 2) * PANEL);
-            vstore4((quad)(w.s3, x.s3, y.s3, z.s3), 0, to + (p + 3) * PANEL);
-        }
+        for (; p + PANEL <= depth; p += PANEL)
+#pragma unroll
+            for (uint r = 0; r < TILE_M; r++) {
+                global const loose_vector *from = (global const loose_vector *)(a + A_AT(min(i + r, rows - 1), p));
+                local loose_vector *to = (local loose_vector *)(out + r * A_PITCH + p);
+#pragma unroll
+                for (uint v = 0; v < VECTORS; v++)
+                    to[v] = from[v];
+            }
         for (; p < depth; p++)
-            for (uint x = 0; x < 4; x++)
-                to[p * PANEL + x] = j + x < columns ? b[B_AT(p, j + x)] : 0;
+            for (uint r = 0; r < TILE_M; r++)
+                out[r * A_PITCH + p] = a[A_AT(min(i + r, rows - 1), p)];
+    }
+#endif
+}
+#endif
+
+#if PREFETCH
+/* Fetches elements first .. first + count, in the order of memory, of the depth x PANEL ones of a panel of op(B)
+ * into L2; b is its first element. */
+static inline void fetch_b(ulong first, ulong count, global const b_element *b, ulong ldb)
+{
+    for (ulong e = first; e < first + count; e += LINE) {
+        const ulong line = e / PANEL, block = line / PANEL * PANEL;
+        FETCH(b + (B_TRANSPOSED ? B_AT(block, line % PANEL) : B_AT(line, 0)) + e % PANEL, 2);
     }
 }
 #endif
 
-/* C[rows, columns] = alpha * op(A)[rows, depth] * op(B)[depth, columns] + beta * C for one tile. Expanded in
- * line, so that the sizes of a whole tile are constants. Rows that are not there repeat the last one. */
-static inline __attribute__((always_inline))
-void multiply(uint rows, uint columns, ulong depth, REAL alpha, REAL beta,
-              a_pointer a, ulong a_stride, b_pointer b, global REAL *c, ulong c_stride)
+#if B_COPIED && !B_TRANSPOSED
+static inline vector load_b(global const b_element *from)
 {
+#if B_NARROW
+    return WIDEN_VECTOR(B_TYPE, from);
+#else
+    return *(global const loose_vector *)from;
+#endif
+}
+
+/* out[p][0 .. PANEL) = op(B)[p][columns of a panel]; b is its first element. Zeros follow the last column. */
+static void copy_b(local REAL *out, ulong depth, ulong columns, global const b_element *b, ulong ldb)
+{
+    for (ulong p = 0; p < depth; p++, out += PANEL) {
+        global const b_element *from = b + B_AT(p, 0);
+        if (columns >= PANEL)
+#pragma unroll
+            for (uint v = 0; v < VECTORS; v++)
+                ((local loose_vector *)out)[v] = load_b(from + v * VECTOR);
+        else
+            for (uint x = 0; x < PANEL; x++)
+                out[x] = x < columns ? WIDEN(B_TYPE, from + x) : 0;
+    }
+}
+#elif B_COPIED
+static inline quad load_quad(global const b_element *from)
+{
+    return (quad)(WIDEN(B_TYPE, from), WIDEN(B_TYPE, from + 1), WIDEN(B_TYPE, from + 2), WIDEN(B_TYPE, from + 3));
+}
+
+/* Columns 0 and 4 of 8 that begin at `from`, `column` elements apart. */
+static inline eight load_pair(global const b_element *from, ulong column)
+{
+    return (eight)(load_quad(from), load_quad(from + 4 * column));
+}
+
+/* The same, 4 x 8 elements at a time: shuffles as AVX has them. Blocks of p start at multiples of PANEL, so a quad
+ * stays in its panel. */
+static void copy_b(local REAL *out, ulong depth, ulong columns, global const b_element *b, ulong ldb)
+{
+    const ulong step = B_PANEL ? PANEL : ldb;
+    ulong p = 0;
+    for (; PANEL % 8 == 0 && columns >= PANEL && p + 4 <= depth; p += 4)
+#pragma unroll
+        for (ulong j = 0; j < PANEL; j += 8) {
+            global const b_element *from = b + B_AT(p, j);
+            local REAL *to = out + p * PANEL + j;
+            const eight w = load_pair(from, step), x = load_pair(from + step, step);
+            const eight y = load_pair(from + 2 * step, step), z = load_pair(from + 3 * step, step);
+            const eight wx = (eight)(w.s0, x.s0, w.s1, x.s1, w.s4, x.s4, w.s5, x.s5);
+            const eight yz = (eight)(y.s0, z.s0, y.s1, z.s1, y.s4, z.s4, y.s5, z.s5);
+            const eight wx_upper = (eight)(w.s2, x.s2, w.s3, x.s3, w.s6, x.s6, w.s7, x.s7);
+            const eight yz_upper = (eight)(y.s2, z.s2, y.s3, z.s3, y.s6, z.s6, y.s7, z.s7);
+            *(local loose_eight *)to = (eight)(wx.s01, yz.s01, wx.s45, yz.s45);
+            *(local loose_eight *)(to + PANEL) = (eight)(wx.s23, yz.s23, wx.s67, yz.s67);
+            *(local loose_eight *)(to + 2 * PANEL) = (eight)(wx_upper.s01, yz_upper.s01, wx_upper.s45, yz_upper.s45);
+            *(local loose_eight *)(to + 3 * PANEL) = (eight)(wx_upper.s23, yz_upper.s23, wx_upper.s67, yz_upper.s67);
+        }
+    for (; p < depth; p++)
+        for (uint x = 0; x < PANEL; x++)
+            out[p * PANEL + x] = x < columns ? WIDEN(B_TYPE, b + B_AT(p, x)) : 0;
+}
+#endif
+
+/* What a whole tile becomes: alpha * scale * sum + beta * C; in line, so that a beta of 0 is a constant. */
+static inline __attribute__((always_inline))
+void store_whole(vector sum[TILE_M][VECTORS], const epilogue *e, REAL beta, ulong j, global REAL *c, ulong c_stride)
+{
+#pragma unroll
+    for (uint r = 0; r < TILE_M; r++)
+#pragma unroll
+        for (uint v = 0; v < VECTORS; v++) {
+            global REAL *out = c + r * c_stride + v * VECTOR;
+            VSTORE(combine(e, beta, j + v * VECTOR, sum[r][v], out, VECTOR), out);
+        }
+}
+
+/* The same of [rows, columns] of a tile: small rather than fast, since compilers take their time for what is
+ * written out. */
+static __attribute__((noinline))
+void store_edge(uint rows, uint columns, const REAL *sum, const epilogue *e, REAL beta, ulong j, global REAL *c,
+                ulong c_stride)
+{
+#pragma unroll 1
+    for (uint r = 0; r < rows; r++)
+#pragma unroll 1
+        for (uint v = 0; v < columns; v += VECTOR) {
+            const uint count = min(columns - v, (uint)VECTOR);
+            global REAL *out = c + r * c_stride + v;
+            store_part(combine(e, beta, j + v, VLOAD(sum + r * PANEL + v), out, count), out, count);
+        }
+}
+
+#if FINISHED
+/* The gate and the residual of a tile at (i, j) will be wanted. */
+static inline void fetch_epilogue(const epilogue *e, ulong i, ulong j)
+{
+    for (uint r = 0; r < TILE_M; r++) {
+#if GATE
+        FETCH(e->gate + (i + r) * e->gate_ld + j, 3);
+#endif
+#if RESIDUAL
+        FETCH(e->residual + (i + r) * e->residual_ld + j, 3);
+#endif
+    }
+}
+
+/* The rest of the epilogue, on a tile that was just stored: in multiply() it would be there for each vector, and
+ * would want the registers of the sums. */
+static __attribute__((noinline))
+void finish_tile(uint rows, uint columns, const epilogue *e, ulong i, ulong j, global REAL *c, ulong c_stride)
+{
+    for (uint r = 0; r < rows; r++, c += c_stride)
+        for (uint v = 0; v < columns; v += VECTOR) {
+            const uint count = min(columns - v, (uint)VECTOR);
+            const vector value = finish(e, i + r, j + v, load_some(c + v, count), count);
+            if (count == VECTOR)
+                VSTORE(value, c + v);
+            else
+                store_part(value, c + v, count);
+        }
+}
+#endif
+
+/* The sums of a tile of C at c: op(A)[rows, depth] op(B)[depth, PANEL]. Expanded in line, so that `rows` of a whole
+ * tile is a constant. Rows that are not there repeat the last one. */
+static inline __attribute__((always_inline))
+void multiply(uint rows, ulong depth, a_pointer a, ulong a_stride, b_pointer b, vector sum[TILE_M][VECTORS],
+              global REAL *c, ulong c_stride)
+{
+    global const REAL *soon = depth < SHALLOW ? c + 4 * TILE_M * c_stride : c;
     a_pointer row[TILE_M];
-    vector sum[TILE_M][VECTORS];
 #pragma unroll
     for (uint r = 0; r < TILE_M; r++) {
         row[r] = a + min(r, rows - 1) * a_stride;
-        FETCH(c + min(r, rows - 1) * c_stride, 3);
+        FETCH(soon + r * c_stride, 3);
 #pragma unroll
         for (uint v = 0; v < VECTORS; v++)
             sum[r][v] = 0;
@@ -227,7 +338,7 @@ void multiply(uint rows, uint columns, ulong depth, REAL alpha, REAL beta,
         vector x[VECTORS];
 #pragma unroll
         for (uint v = 0; v < VECTORS; v++)
-            x[v] = VLOAD(v, b + p * PANEL);
+            x[v] = VLOAD(b + p * PANEL + v * VECTOR);
 #pragma unroll
         for (uint r = 0; r < TILE_M; r++) {
             const REAL y = row[r][p * A_STEP];
@@ -236,55 +347,49 @@ void multiply(uint rows, uint columns, ulong depth, REAL alpha, REAL beta,
                 sum[r][v] += y * x[v];
         }
     }
-
-#pragma unroll
-    for (uint r = 0; r < TILE_M; r++, c += c_stride) {
-        if (r >= rows)
-            continue;
-        if (columns == PANEL) {
-#pragma unroll
-            for (uint v = 0; v < VECTORS; v++)
-                VSTORE(beta == 0 ? alpha * sum[r][v] : alpha * sum[r][v] + beta * VLOAD(v, c), v, c);
-        } else {
-            REAL line[PANEL];
-#pragma unroll
-            for (uint v = 0; v < VECTORS; v++)
-                VSTORE(alpha * sum[r][v], v, line);
-            for (uint j = 0; j < columns; j++)
-                c[j] = beta == 0 ? line[j] : line[j] + beta * c[j];
-        }
-    }
 }
 
-/* Functions of their own: in line, PoCL's compiler moves address arithmetic into the loop over p. */
+/* One tile of C, from column j on, as far as combine() goes. Functions of their own: in line, PoCL's compiler moves
+ * address arithmetic into the loop over p. */
 static __attribute__((noinline))
-void multiply_whole(ulong depth, REAL alpha, REAL beta,
+void multiply_whole(ulong depth, const epilogue *e, REAL beta, ulong j,
                     a_pointer a, ulong a_stride, b_pointer b, global REAL *c, ulong c_stride)
 {
-    multiply(TILE_M, PANEL, depth, alpha, beta, a, A_COPIED ? (A_TRANSPOSED ? 1 : A_PITCH) : a_stride, b, c, c_stride);
+    vector sum[TILE_M][VECTORS];
+    multiply(TILE_M, depth, a, A_COPIED ? (A_TRANSPOSED ? 1 : A_PITCH) : a_stride, b, sum, c, c_stride);
+    if (beta == 0)
+        store_whole(sum, e, 0, j, c, c_stride);
+    else
+        store_whole(sum, e, beta, j, c, c_stride);
 }
 
 static __attribute__((noinline))
-void multiply_edge(uint rows, uint columns, ulong depth, REAL alpha, REAL beta,
+void multiply_edge(uint rows, uint columns, ulong depth, const epilogue *e, REAL beta, ulong j,
                    a_pointer a, ulong a_stride, b_pointer b, global REAL *c, ulong c_stride)
 {
-    multiply(rows, columns, depth, alpha, beta, a, a_stride, b, c, c_stride);
+    vector sum[TILE_M][VECTORS];
+    REAL line[TILE_M * PANEL];
+    multiply(rows, depth, a, a_stride, b, sum, c, c_stride);
+#pragma unroll
+    for (uint r = 0; r < TILE_M; r++)
+#pragma unroll
+        for (uint v = 0; v < VECTORS; v++)
+            VSTORE(sum[r][v], line + r * PANEL + v * VECTOR);
+    store_edge(rows, columns, line, e, beta, j, c, c_stride);
 }
 
 kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm_panel(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
                 global const REAL *a, ulong a_offset, ulong lda,
-                global const REAL *b, ulong b_offset, ulong ldb,
-                global REAL *c, ulong c_offset, ulong ldc)
+                global const b_element *b, ulong b_offset, ulong ldb,
+                global REAL *c, ulong c_offset, ulong ldc EPILOGUE_PARAMETERS)
 {
+    const epilogue e = EPILOGUE;
 #if A_COPIED
-    local REAL a_copy[ROW_BLOCK * (K_BLOCK + 16)];
-    const ulong row_block = ROW_BLOCK, a_stride = A_TRANSPOSED ? 1 : A_PITCH;
+    local REAL a_copy[ROW_BLOCK * A_PITCH + B_COPIED * (K_BLOCK * PANEL + LINE)];
+    const ulong a_stride = A_TRANSPOSED ? 1 : A_PITCH;
 #else
-    const ulong row_block = max(m, (ulong)1), a_stride = lda;
-#endif
-#if B_COPIED
-    local REAL b_copy[PANELS_PER_GROUP * K_BLOCK * PANEL];
+    const ulong a_stride = lda;
 #endif
     const ulong c_stride = C_PANEL ? PANEL : ldc;
 
@@ -298,44 +403,59 @@ void gemm_panel(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
 
     for (ulong column = panels * x / x_count * PANEL; column < last_column; column += PANELS_PER_GROUP * PANEL)
         for (ulong block = 0; block < blocks; block++) {
+#if FINISHED
+            const bool last = block == blocks - 1;
+#endif
             const ulong columns = min(last_column - column, (ulong)PANELS_PER_GROUP * PANEL);
             const ulong p = steps * block / blocks * PANEL;
             const ulong depth = min(steps * (block + 1) / blocks * PANEL, full_depth) - p;
-#if B_COPIED
-            copy_b(b_copy, depth, columns, b + b_offset + B_AT(p, column), ldb);
+#if A_COPIED
+            const ulong row_block = A_ROWS(depth);
+#else
+            const ulong row_block = max(m, (ulong)1);
 #endif
             for (ulong row = tile_rows * y / y_count * TILE_M; row < last_row; row += row_block) {
                 const ulong rows = min(last_row - row, row_block);
 #if A_COPIED
                 copy_a(a_copy, rows, depth, a + a_offset + A_AT(row, p), lda);
 #endif
+                const ulong share = ceil_div(depth * PANEL, ceil_div(rows, TILE_M) * LINE) * LINE;
                 for (ulong j = 0; j < columns; j += PANEL) {
-#if A_COPIED && PREFETCH
-                    fetch_a(j, columns, min(last_row - row - rows, row_block), depth,
-                            a + a_offset + A_AT(row + rows, p), lda);
-#endif
+                    global const b_element *panel_b = b + b_offset + B_AT(p, column + j);
+                    const uint width = (uint)min(columns - j, (ulong)PANEL);
 #if B_COPIED
-                    local REAL *tile_b = b_copy + j * K_BLOCK;
+                    /* Behind A's tiles: of a place that is a constant, PoCL's compiler makes one that is nobody's
+                     * when it puts it into multiply(). */
+                    local REAL *tile_b = a_copy + ceil_div(ceil_div(rows, TILE_M) * A_TILE(depth), LINE) * LINE;
+                    copy_b(tile_b, depth, width, panel_b, ldb);
 #else
-                    global const REAL *tile_b = b + b_offset + B_AT(p, column + j);
+                    global const REAL *tile_b = panel_b;
 #endif
                     for (ulong i = 0; i < rows; i += TILE_M) {
 #if A_COPIED
-                        local REAL *tile_a = a_copy + i / TILE_M * A_TILE;
+                        local REAL *tile_a = a_copy + i / TILE_M * A_TILE(depth);
 #else
                         global const REAL *tile_a = a + a_offset + A_AT(row + i, p);
 #endif
-#if !B_COPIED && PREFETCH
-                        fetch_b(i / TILE_M, ceil_div(rows, TILE_M), depth, tile_b + ldb * PANEL);
+#if PREFETCH
+                        fetch_b(i / TILE_M * share, share, b + b_offset + B_AT(p, column + j + PANEL), ldb);
 #endif
                         const uint height = (uint)min(rows - i, (ulong)TILE_M);
-                        const uint width = C_PANEL ? PANEL : (uint)min(columns - j, (ulong)PANEL);
                         global REAL *tile_c = c + c_offset + C_AT(row + i, column + j);
-                        if (height == TILE_M && width == PANEL)
-                            multiply_whole(depth, alpha, block ? 1 : beta, tile_a, a_stride, tile_b, tile_c, c_stride);
+#if FINISHED
+                        if (last)
+                            fetch_epilogue(&e, row + i, column + j);
+#endif
+                        if (height == TILE_M && ((C_PANEL && !SCALED) || width == PANEL))
+                            multiply_whole(depth, &e, block ? 1 : beta, column + j, tile_a, a_stride, tile_b, tile_c,
+                                           c_stride);
                         else
-                            multiply_edge(height, width, depth, alpha, block ? 1 : beta, tile_a, a_stride, tile_b,
-                                          tile_c, c_stride);
+                            multiply_edge(height, C_PANEL && !SCALED ? PANEL : width, depth, &e, block ? 1 : beta,
+                                          column + j, tile_a, a_stride, tile_b, tile_c, c_stride);
+#if FINISHED
+                        if (last)
+                            finish_tile(height, width, &e, row + i, column + j, tile_c, c_stride);
+#endif
                     }
                 }
             }

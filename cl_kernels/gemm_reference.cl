@@ -1,6 +1,6 @@
-/* gemm_reference: C = alpha op(A) op(B) + beta C, the clear version that the fast kernels are compared with.
+/* gemm_reference: the clear product that the fast kernels are compared with.
  *
- *     C[i,j] = alpha * sum over p < k of op(A)[i,p] * op(B)[p,j]  +  beta * C[i,j]      i < m, j < n
+ *     S[i,j] = sum over p < k of op(A)[i,p] * op(B)[p,j]      i < m, j < n;  C from S: gemm_epilogue.h
  *
  *     op(A)[i,p] = A_TRANSPOSED ? A[p,i] : A[i,p]          op(B)[p,j] = B_TRANSPOSED ? B[j,p] : B[p,j]
  *
@@ -16,14 +16,19 @@
  *            | panel 0   | | panel 1   | | 2   : pad :     another; the pad of the last one is unspecified:
  *            +-----------+ +-----------+ +-----+.....+     here it is neither read nor written
  *
- * Offsets and leading dimensions count elements.
- * Launch: 2 dimensions, global size (n, m), each rounded up to any multiple; work-items beyond are idle.
+ * Offsets and leading dimensions count elements, of A_TYPE, B_TYPE (gemm_types.h) and REAL. VECTOR is 1.
+ * Launch: global size (n, y, z) or more, y * z >= m: rows run on from y to y; work-items beyond are idle.
  * Limits: m, n, k >= 0. beta = 0: C is not read. alpha = 0 or k = 0: A and B are not read.
  * OpenCL 1.2; double needs the device to have it. No fma(): software on some devices. */
 
-#if !defined(REAL) || !defined(A_TRANSPOSED) || !defined(B_TRANSPOSED) || !defined(B_PANEL) || !defined(C_PANEL)
-#error "gemm_reference needs -DREAL=float|double -DA_TRANSPOSED=0|1 -DB_TRANSPOSED=0|1 -DB_PANEL=0|W -DC_PANEL=0|W"
+#if !defined(A_TRANSPOSED) || !defined(B_TRANSPOSED) || !defined(B_PANEL) || !defined(C_PANEL)
+#error "gemm_reference needs -DA_TRANSPOSED=0|1 -DB_TRANSPOSED=0|1 -DB_PANEL=0|W -DC_PANEL=0|W"
 #endif
+
+#include "vector.h"
+#include "activation.h"
+#include "gemm_types.h"
+#include "gemm_epilogue.h"
 
 /* Where element (row, column) lies; panel 0 means row-major. */
 static ulong element(ulong row, ulong column, ulong ld, uint panel)
@@ -34,11 +39,12 @@ static ulong element(ulong row, ulong column, ulong ld, uint panel)
 }
 
 kernel void gemm_reference(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
-                           global const REAL *a, ulong a_offset, ulong lda,
-                           global const REAL *b, ulong b_offset, ulong ldb,
-                           global REAL *c, ulong c_offset, ulong ldc)
+                           global const a_element *a, ulong a_offset, ulong lda,
+                           global const b_element *b, ulong b_offset, ulong ldb,
+                           global REAL *c, ulong c_offset, ulong ldc EPILOGUE_PARAMETERS)
 {
-    const ulong j = get_global_id(0), i = get_global_id(1);
+    const ulong j = get_global_id(0), i = get_global_id(2) * get_global_size(1) + get_global_id(1);
+    const epilogue e = EPILOGUE;
     if (i >= m || j >= n)
         return;
 
@@ -47,9 +53,9 @@ kernel void gemm_reference(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
     for (ulong p = 0; p < depth; p++) {
         const ulong a_at = A_TRANSPOSED ? p * lda + i : i * lda + p;
         const ulong b_at = B_TRANSPOSED ? element(j, p, ldb, B_PANEL) : element(p, j, ldb, B_PANEL);
-        sum += a[a_offset + a_at] * b[b_offset + b_at];
+        sum += WIDEN(A_TYPE, a + a_offset + a_at) * WIDEN(B_TYPE, b + b_offset + b_at);
     }
 
     global REAL *out = c + c_offset + element(i, j, ldc, C_PANEL);
-    *out = beta == 0 ? alpha * sum : alpha * sum + beta * *out;
+    *out = finish(&e, i, j, combine(&e, beta, j, sum, out, 1), 1);
 }

@@ -23,7 +23,8 @@
  * Memory: element e of line l at offset + l * line_stride + (e / width) * ld + e % width: a line may run over rows of
  * `width` elements. Offsets and strides count elements.
  *
- * Launch: reduce_lines: groups of LANES / LANES_PER_ITEM work-items, (parts, ceil(lines / block_lines)) groups.
+ * Launch: reduce_lines: groups of LANES / LANES_PER_ITEM work-items, (parts, y, z) groups, y * z >=
+ *                       ceil(lines / block_lines).
  *         reduce_rows: (ceil(cols / LANES_PER_ITEM), parts) work-items or more in the first dimension.
  *         reduce_parts: as many work-items as outputs.
  * CPU: LANES_PER_ITEM = LANES, wide vectors; GPU: one lane a work-item, neighbours read neighbouring memory.
@@ -187,7 +188,8 @@ void reduce_lines(ulong lines, ulong length, ulong width, ulong block_lines, REA
     const ulong part = get_group_id(0), parts = get_num_groups(0), units = ceil_div(length, LANES * CHAIN);
     const ulong begin = units * part / parts * (LANES * CHAIN);
     const ulong end = min(units * (part + 1) / parts * (LANES * CHAIN), length);
-    const ulong first_line = get_group_id(1) * block_lines, last_line = min(first_line + block_lines, lines);
+    const ulong line_block = get_group_id(2) * get_num_groups(1) + get_group_id(1);
+    const ulong first_line = line_block * block_lines, last_line = min(first_line + block_lines, lines);
 
     uint lanes = LANES; /* those that have elements, as a power of two */
     while (lanes > 1 && lanes / 2 >= length)

@@ -104,7 +104,7 @@ static tsr_status find_selected(const tool_device_table *table, const tool_optio
 static void name_pattern(const char *name, char *pattern, size_t bytes) {
   snprintf(pattern, bytes, "%s", name);
   for (char *c = pattern; *c; c++)
-    if (strchr("*?[]\\:", *c)) *c = '?';
+    if (strchr("*?[]\\:,", *c)) *c = '?';
 }
 
 tsr_status tool_choose(const tool_device_table *table, const tool_options *options, int rank, int local_rank,

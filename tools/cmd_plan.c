@@ -41,7 +41,8 @@ static tsr_status check_ranks(const plan_job *job, tsr_error *error) {
 static tsr_status find_cluster(plan_job *job, const tool_team *team, tsr_error *error) {
   const tool_options *options = job->options;
   if (!options->cluster)
-    return tool_cluster_of_host(job->context, options, team->ranks, team->transport, &job->cluster, error);
+    return tool_cluster_of_host(job->context, options, team->ranks, team->transport,
+                                tool_workload_work(&job->workload), &job->cluster, error);
   tsr_status status = tsr_cluster_read(job->context, options->cluster, &job->cluster, error);
   return status == TSR_OK ? check_ranks(job, error) : status;
 }

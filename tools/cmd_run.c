@@ -18,6 +18,7 @@ int tool_command_run(const tool_options *options) {
   int code = tool_workload_parse(options, &job.workload);
   if (!code) code = tool_team_plan(options, 0, &job.team);
   if (code) return code;
+  job.team.work = tool_workload_work(&job.workload);
   if (tool_team_needs_launch(&job.team)) return tool_launch(options, job.team.ranks);
   tsr_status status = run(&job, &error);
   bool printed = true;

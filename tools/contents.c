@@ -8,6 +8,8 @@
 
 #include "message.h"
 
+enum { NAME_BYTES = 64, I8_MOST = 127 };
+
 /* FILE.npy[:T] or FILE:TENSOR[:T], cut apart in a copy that `path` begins. */
 typedef struct file_reference {
   char *path, *tensor; /* tensor is NULL for .npy */
@@ -93,23 +95,51 @@ static uint64_t stream_seed(uint64_t seed, const char *name) {
   return hash;
 }
 
+/* Of NAME_scale: the rows of the weight in i8 whose columns' factors it holds, and NAME (NAME_BYTES); 0 if it
+ * is none of those. */
+static int64_t rows_scaled(const tool_workload *workload, const char *name, char *weight) {
+  static const char suffix[] = "_scale";
+  tsr_value value;
+  tsr_value_info info;
+  size_t bytes = strlen(name);
+  if (bytes >= NAME_BYTES || !ends_with(name, suffix)) return 0;
+  snprintf(weight, NAME_BYTES, "%.*s", (int)(bytes - strlen(suffix)), name);
+  bool found = tsr_graph_find(workload->graph, weight, &value, NULL) == TSR_OK &&
+               tsr_graph_value_info(workload->graph, value, &info, NULL) == TSR_OK;
+  return found && info.dtype == TSR_I8 ? info.shape.extent[0] : 0;
+}
+
 static tsr_status add_random(const tool_workload *workload, tsr_source *source, const tsr_value_info *info,
                              tsr_error *error) {
+  const uint64_t seed = stream_seed(workload->options->seed, info->name);
   /* A sum over fan_in products keeps the size of its terms. */
   double fan_in = info->shape.axes > 0 ? (double)info->shape.extent[0] : 1;
   double high = info->kind == TSR_PARAMETER ? 1 / sqrt(fan_in) : 1;
-  return tsr_source_add_random(source, info->name, TSR_RANDOM_UNIFORM,
-                               stream_seed(workload->options->seed, info->name), -high, high, error);
+  char weight[NAME_BYTES];
+  int64_t scaled = info->kind == TSR_PARAMETER ? rows_scaled(workload, info->name, weight) : 0;
+  if (info->dtype == TSR_I8)
+    return tsr_source_add_random(source, info->name, TSR_RANDOM_INTEGER, seed, -I8_MOST, I8_MOST, error);
+  if (scaled) {
+    double largest = 1 / (I8_MOST * sqrt((double)scaled));
+    return tsr_source_add_random(source, info->name, TSR_RANDOM_UNIFORM, seed, largest / 2, largest, error);
+  }
+  return tsr_source_add_random(source, info->name, TSR_RANDOM_UNIFORM, seed, -high, high, error);
 }
 
-static tsr_status add_missing(const tool_workload *workload, tsr_source *source, tsr_error *error) {
+/* Random contents for what has none yet: first for the factors of columns (but those of a weight from a file,
+ * which are made as it is loaded, or must be given if it is whole numbers), then for all else. */
+static tsr_status add_missing(const tool_workload *workload, tsr_source *source, bool scales,
+                              tsr_error *error) {
   size_t count = tsr_graph_value_count(workload->graph);
   for (uint32_t id = 1; id <= count; id++) {
+    char weight[NAME_BYTES];
     tsr_value_info info;
     tsr_status status = tsr_graph_value_info(workload->graph, (tsr_value){id}, &info, error);
     if (status != TSR_OK) return status;
     bool filled = info.kind == TSR_INPUT || info.kind == TSR_PARAMETER;
-    if (!filled || tsr_source_has(source, info.name)) continue;
+    bool is_scale = filled && rows_scaled(workload, info.name, weight);
+    if (!filled || is_scale != scales || tsr_source_has(source, info.name)) continue;
+    if (is_scale && tsr_source_has(source, weight)) continue;
     status = add_random(workload, source, &info, error);
     if (status != TSR_OK) return status;
   }
@@ -120,6 +150,7 @@ tsr_status tool_workload_source(tsr_context *context, const tool_workload *workl
                                 tsr_error *error) {
   tsr_status status = tsr_source_create(context, out, error);
   if (status == TSR_OK) status = add_files(workload, *out, error);
-  if (status == TSR_OK) status = add_missing(workload, *out, error);
+  if (status == TSR_OK) status = add_missing(workload, *out, true, error);
+  if (status == TSR_OK) status = add_missing(workload, *out, false, error);
   return status;
 }

@@ -1,10 +1,14 @@
 /* group_cluster.c: clusters and their cache. Speeds depend on who computes beside whom: the key holds every
- * rank's host, device and driver, their number, the transport, and what limits a CPU device's threads. */
+ * rank's host, device, driver and tuning rows, their number, the transport, and what limits a CPU device's
+ * threads. A cluster that was measured for some work only has a key of its own. */
 #include "group_cluster.h"
 
+#include <dirent.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache.h"
@@ -19,13 +23,33 @@ typedef struct identity {
   char text[512];
 } identity;
 
-static void identify(const tool_choice *choice, identity *out) {
+/* Changes when a file of the user's tuning rows comes, goes or is replaced: with it the variants that
+ * products run, and what a plan's hash sees of them. */
+static uint64_t tuning_key(const tsr_context *context) {
+  uint64_t key = 0;
+  const char *folder = tsr_context_tuning_folder(context);
+  DIR *entries = *folder ? opendir(folder) : NULL;
+  for (struct dirent *entry; entries && (entry = readdir(entries));) {
+    char text[4096];
+    struct stat facts;
+    snprintf(text, sizeof text, "%s/%s", folder, entry->d_name);
+    if (entry->d_name[0] == '.' || stat(text, &facts) != 0) continue;
+    uint64_t hash = tool_hash(TOOL_HASH_BEGIN, entry->d_name);
+    snprintf(text, sizeof text, "%lld %ld %lld", (long long)facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec,
+             (long long)facts.st_size);
+    key += tool_hash(hash, text); /* in whatever order */
+  }
+  if (entries) closedir(entries);
+  return key;
+}
+
+static void identify(const tsr_context *context, const tool_choice *choice, identity *out) {
   char host[65] = "";
   const tsr_device_info *info = &choice->device.info;
   gethostname(host, sizeof host - 1);
   memset(out, 0, sizeof *out);
-  snprintf(out->text, sizeof out->text, "%s|%s|%s|%s|%s", host, info->platform, info->name, info->driver,
-           info->backend);
+  snprintf(out->text, sizeof out->text, "%s|%s|%s|%s|%s|%016" PRIx64, host, info->platform, info->name,
+           info->driver, info->backend, tuning_key(context));
 }
 
 static uint64_t make_key(const identity *identities, int ranks, tool_transport transport) {
@@ -35,13 +59,20 @@ static uint64_t make_key(const identity *identities, int ranks, tool_transport t
   return hash;
 }
 
+static uint64_t key_for_work(uint64_t key, unsigned work) {
+  char text[32];
+  snprintf(text, sizeof text, "work %u", work);
+  return work ? tool_hash(key, text) : key;
+}
+
 /* All ranks together. */
 static tsr_status group_key(tool_team *team, uint64_t *key, tsr_error *error) {
   identity *all = calloc((size_t)team->ranks, sizeof *all);
   identity *own = calloc((size_t)team->local_count, sizeof *own);
   tsr_status status =
       all && own ? TSR_OK : tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d ranks", team->ranks);
-  for (int i = 0; status == TSR_OK && i < team->local_count; i++) identify(&team->choices[i], &own[i]);
+  for (int i = 0; status == TSR_OK && i < team->local_count; i++)
+    identify(team->context, &team->choices[i], &own[i]);
   status = tool_team_agree(team, status, error);
   if (status == TSR_OK) status = tsr_group_gather(team->group, own, sizeof *own, all, error);
   if (status == TSR_OK) *key = make_key(all, team->ranks, team->transport);
@@ -66,11 +97,14 @@ char *tool_cluster_text(const tsr_cluster *cluster, tsr_error *error) {
 static tsr_status measure(tool_team *team, uint64_t key, tsr_cluster **out, tsr_error *error) {
   if (tool_team_leads(team))
     tool_progress("measuring %d device%s, once ...", team->ranks, team->ranks == 1 ? "" : "s");
+  tsr_measure_options options;
+  tsr_measure_options_init(&options);
+  options.work = team->work;
   tsr_status status =
-      tsr_cluster_measure(team->group, team->devices, (size_t)team->local_count, NULL, out, error);
+      tsr_cluster_measure(team->group, team->devices, (size_t)team->local_count, &options, out, error);
   if (status != TSR_OK || !tool_team_leads(team)) return status;
   char *text = tool_cluster_text(*out, NULL); /* a cluster that is not cached only costs time */
-  if (text) tool_cache_write(team->context, KIND, key, text);
+  if (text) tool_cache_write(team->context, KIND, key_for_work(key, team->work), text);
   free(text);
   return TSR_OK;
 }
@@ -140,17 +174,27 @@ static tsr_status measure_uncapped(tool_team *team, const uint64_t *memory, uint
   return tool_team_open(team, memory, error);
 }
 
-tsr_status tool_cluster_obtain(tool_team *team, const uint64_t *memory, tsr_cluster **out, tsr_error *error) {
-  uint64_t key = 0;
+/* *out stays NULL if there is none, or none that fits. */
+static tsr_status try_cached(tool_team *team, uint64_t key, const uint64_t *memory, tsr_cluster **out,
+                             tsr_error *error) {
   char *text = NULL;
-  tsr_status status = group_key(team, &key, error);
-  if (status == TSR_OK) status = share_cached(team, key, &text, error);
+  tsr_status status = share_cached(team, key, &text, error);
   if (status == TSR_OK && text) {
+    tool_team_close(team);
     status = tool_team_open(team, memory, error);
     if (status == TSR_OK) status = take_cached(team, text, memory, out, error);
   }
-  if (status == TSR_OK && !*out) status = measure_uncapped(team, memory, key, out, error);
   free(text);
+  return status;
+}
+
+tsr_status tool_cluster_obtain(tool_team *team, const uint64_t *memory, tsr_cluster **out, tsr_error *error) {
+  uint64_t key = 0;
+  tsr_status status = group_key(team, &key, error);
+  if (status == TSR_OK) status = try_cached(team, key, memory, out, error);
+  if (status == TSR_OK && !*out && team->work)
+    status = try_cached(team, key_for_work(key, team->work), memory, out, error);
+  if (status == TSR_OK && !*out) status = measure_uncapped(team, memory, key, out, error);
   return status;
 }
 
@@ -165,7 +209,7 @@ static tsr_status host_key(tsr_context *context, const tool_options *options, in
   for (int rank = 0; status == TSR_OK && rank < ranks; rank++) {
     tool_choice choice;
     status = tool_choose(&table, options, rank, rank, &choice, error);
-    if (status == TSR_OK) identify(&choice, &all[rank]);
+    if (status == TSR_OK) identify(context, &choice, &all[rank]);
   }
   if (status == TSR_OK) *key = make_key(all, ranks, transport);
   free(all);
@@ -174,11 +218,13 @@ static tsr_status host_key(tsr_context *context, const tool_options *options, in
 }
 
 tsr_status tool_cluster_of_host(tsr_context *context, const tool_options *options, int ranks,
-                                tool_transport transport, tsr_cluster **out, tsr_error *error) {
+                                tool_transport transport, unsigned work, tsr_cluster **out,
+                                tsr_error *error) {
   uint64_t key = 0;
   tsr_status status = host_key(context, options, ranks, transport, &key, error);
   if (status != TSR_OK) return status;
   char *text = tool_cache_read(context, KIND, key, 0);
+  if (!text) text = tool_cache_read(context, KIND, key_for_work(key, work), 0);
   if (text) status = tsr_cluster_parse(context, text, strlen(text), out, error);
   free(text);
   if (*out) return status;

@@ -23,6 +23,10 @@ static const struct {
      "finds and explains the fastest way to split a workload that fits"},
     {"run", TOOL_RUN, tool_command_run, "WORKLOAD [OPTION...]",
      "plans a workload, runs it, checks and reports"},
+    {"bench", TOOL_BENCH, tool_command_bench, "gemm [OPTION...]",
+     "measures products on one device, against other libraries"},
+    {"tune", TOOL_TUNE, tool_command_tune, "[OPTION...] | --explain M N K",
+     "searches faster kernel parameters for a device, and keeps them"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -63,12 +67,13 @@ static int run_command(int index, int argc, char **argv) {
 }
 
 static int run_line(int argc, char **argv) {
-  if (argc < 2) return tool_usage(NULL, "no command: expected devices, profile, plan or run");
+  if (argc < 2) return tool_usage(NULL, "no command: expected devices, profile, plan, run, bench or tune");
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) return print_help();
   if (strcmp(argv[1], "--version") == 0) return print_version();
   for (int i = 0; i < COMMANDS; i++)
     if (strcmp(argv[1], commands[i].name) == 0) return run_command(i, argc, argv);
-  return tool_usage(NULL, "unknown command '%s', expected devices, profile, plan or run", argv[1]);
+  return tool_usage(NULL, "unknown command '%s', expected devices, profile, plan, run, bench or tune",
+                    argv[1]);
 }
 
 int main(int argc, char **argv) {

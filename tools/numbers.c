@@ -82,3 +82,19 @@ bool tool_read_bytes(const char *text, uint64_t *out) {
   }
   return false;
 }
+
+bool tool_read_duration(const char *text, double *out) {
+  static const struct {
+    const char *name;
+    double seconds;
+  } parts[] = {{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}};
+  char *end;
+  double number;
+  if (!read_number(text, &end, &number)) return false;
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    if (strcmp(end, parts[i].name) != 0) continue;
+    *out = number * parts[i].seconds;
+    return *out > 0 && *out < 1e9;
+  }
+  return false;
+}

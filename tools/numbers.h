@@ -13,4 +13,7 @@ bool tool_read_positive(const char *text, double *out);
 /* "24GB" (10^9), "24GiB" (2^30), "1.5TB", "500MB", "375000000": at least 1, below 2^63. */
 bool tool_read_bytes(const char *text, uint64_t *out);
 
+/* "60s", "1.5m", "1h", "60": seconds above 0. */
+bool tool_read_duration(const char *text, double *out);
+
 #endif

@@ -117,6 +117,19 @@ static bool read_sizes(const option_row *row, char *text, void *target) {
   return good;
 }
 
+static bool read_bytes(const option_row *row, char *text, void *target) {
+  (void)row;
+  return tool_read_bytes(text, target);
+}
+
+static bool read_duration(const option_row *row, char *text, void *target) {
+  (void)row;
+  return tool_read_duration(text, target);
+}
+
+const char *const tool_types_names[] = {"f32", "f64", "f32xf16", "f32xbf16", "f32xi8", "f16", "bf16", NULL};
+const char *const tool_form_names[] = {"nn", "nt", "tn", NULL};
+const char *const tool_weight_names[] = {"f16", "bf16", "i8", NULL};
 static const char *const dtype_names[] = {"f32", "f64", NULL};
 static const char *const transport_names[] = {"mpi", "sim", NULL};
 #define REPLICATE_TEXT(name, text) text,
@@ -125,7 +138,8 @@ static const char *const replicate_names[] = {TSR_REPLICATE_LIST(REPLICATE_TEXT)
 static const char *const activation_names[] = {TSR_UNARY_LIST(UNARY_TEXT) NULL};
 
 #define AT(field) offsetof(tool_options, field)
-enum { WORK = TOOL_PLAN | TOOL_RUN, TEAM = TOOL_PROFILE | WORK, ALL = TOOL_DEVICES | TEAM };
+enum { WORK = TOOL_PLAN | TOOL_RUN, TEAM = TOOL_PROFILE | WORK, MEASURE = TOOL_BENCH | TOOL_TUNE };
+enum { ALL = TOOL_DEVICES | TEAM | MEASURE };
 
 static const option_row rows[] = {
     {"ranks", 'n', TEAM, "RANKS", read_count, AT(ranks), "members of the group, one device each",
@@ -133,6 +147,41 @@ static const option_row rows[] = {
     {"device", 'd', TEAM, "SEL[,SEL...]", read_devices, AT(devices),
      "devices: one selector for all ranks, or one for each", "selectors with commas between them", 0, 0,
      NULL},
+    {"device", 'd', MEASURE, "SEL", read_devices, AT(devices), "the device, as a selector", "one selector", 0,
+     0, NULL},
+    {"dtype", 0, MEASURE, "TYPES", read_choice, AT(types),
+     "element types: f32 (default), f64, f32xbf16, f32xf16, f32xi8, bf16, f16",
+     "f32, f64, f32xf16, f32xbf16, f32xi8, f16 or bf16", 0, 0, tool_types_names},
+    {"form", 0, MEASURE, "nn|nt|tn", read_choice, AT(form), "whether a or b is transposed (default nn)",
+     "nn, nt or tn", 0, 0, tool_form_names},
+    {"shapes", 0, MEASURE, "SHAPES", read_text, AT(shapes),
+     "square (default), transformer, layers, MxNxK[,MxNxK...] or a file of lines M N K",
+     "square, transformer, layers, MxNxK or a file", 0, 0, NULL},
+    {"against", 0, TOOL_BENCH, "NAME[,NAME]", read_devices, AT(against),
+     "yardsticks that run in turn with ours: openblas, clblast", "openblas, clblast", 0, 0, NULL},
+    {"seconds", 0, MEASURE, "S", read_positive, AT(seconds), "time for each product (default 2)",
+     "a number of seconds above 0", 0, 0, NULL},
+    {"cores", 0, TOOL_BENCH, "N", read_count, AT(cores), "cores of this host to use (default all)",
+     "a whole number from 1 to 1024", 1, 1024, NULL},
+    {"cold", 0, TOOL_BENCH, "SIZE", read_bytes, AT(cold_bytes),
+     "cycle through copies of b of so many bytes in all", "a size such as 512MB", 0, 0, NULL},
+    {"cpu-time", 0, TOOL_BENCH, NULL, read_flag, AT(cpu_time),
+     "count this process's CPU time: for one core of a busy host", NULL, 0, 0, NULL},
+    {"budget", 0, TOOL_TUNE, "TIME", read_duration, AT(budget), "time for all shapes (default 60s)",
+     "a time such as 60s, 5m or 1h", 0, 0, NULL},
+    {"panel", 0, TOOL_TUNE, NULL, read_flag, AT(any_panel),
+     "also variants that store weights in another form", NULL, 0, 0, NULL},
+    {"explain", 'e', TOOL_TUNE, NULL, read_flag, AT(explain),
+     "tune nothing: say which row a product M N K uses, and why", NULL, 0, 0, NULL},
+    {"deadline", 0, TOOL_TUNE, "SECONDS", read_positive, AT(deadline),
+     "a variant that takes longer to build and run is left out (default 20)", "a number of seconds above 0",
+     0, 0, NULL},
+    {"candidate", 0, TOOL_TUNE, "VARIANT", read_text, AT(candidate),
+     "only measure this variant, in this process", "a variant", 0, 0, NULL},
+    {"baseline", 0, TOOL_TUNE, "VARIANT", read_text, AT(baseline), "what --candidate runs in turn with",
+     "a variant", 0, 0, NULL},
+    {"output", 'o', TOOL_TUNE, "FILE", read_text, AT(output),
+     "write the rows there instead of the user's tuning folder", "a file", 0, 0, NULL},
     {"device-memory", 'm', WORK, "SIZE[,SIZE...]", read_sizes, AT(device_memory),
      "memory to plan for: one size for all ranks, or one for each",
      "sizes such as 24GB (10^9 bytes) or 24GiB (2^30 bytes)", 0, 0, NULL},
@@ -160,6 +209,9 @@ static const option_row rows[] = {
      NULL, 0, 0, NULL},
     {"plan", 'p', TOOL_RUN, "FILE", read_text, AT(plan), "run this plan instead of making one", "a file", 0,
      0, NULL},
+    {"weights", 0, WORK, "f16|bf16|i8", read_choice, AT(weight_type),
+     "store weights in this type (default that of --dtype); i8 has a factor for each column",
+     "f16, bf16 or i8", 0, 0, tool_weight_names},
     {"weight", 'w', WORK, "NAME=FILE:TENSOR[:T]", read_another, AT(weights),
      "contents of a value; :T = stored as [out, in]; may be repeated", "NAME=FILE:TENSOR or NAME=FILE.npy", 0,
      0, NULL},
@@ -176,6 +228,8 @@ static const option_row rows[] = {
      "a rank that is silent for so long is lost (default 20)", "a number of seconds above 0", 0, 0, NULL},
     {"output", 'o', TEAM, "FILE", read_text, AT(output),
      "write the cluster (profile), the plan (plan), the outputs as safetensors (run)", "a file", 0, 0, NULL},
+    {"trace", 0, TOOL_RUN, "FILE", read_text, AT(trace),
+     "write what kernels and collectives did, and when, for chrome://tracing", "a file", 0, 0, NULL},
     {"json", 'j', ALL, NULL, read_flag, AT(json), "one JSON document on stdout, nothing else", NULL, 0, 0,
      NULL},
     {"probe", 0, TOOL_DEVICES, "ICD", read_text, AT(probe), "only this ICD file, loaded in this process",
@@ -228,7 +282,10 @@ static void set_defaults(tool_options *options) {
   options->deadline = 20;
   options->dtype = TSR_F32;
   options->activation = -1;
+  options->weight_type = -1;
   options->scale = 1;
+  options->seconds = 2;
+  options->budget = 60;
   options->seed = 1;
   options->replicate = TSR_REPLICATE_SMALL;
 }
@@ -254,16 +311,39 @@ static bool ends_with(const char *text, const char *end) {
   return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
 }
 
+static int check_measure(const tool_options *options) {
+  const tool_texts *words = &options->workload;
+  bool bench = options->command == TOOL_BENCH;
+  if (options->devices.count > 1)
+    return tool_usage(options->name, "--device names %zu: one at a time is measured", options->devices.count);
+  if (bench && (words->count != 1 || strcmp(words->items[0], "gemm") != 0))
+    return tool_usage(options->name, "expected tessera bench gemm: products are what can be measured");
+  if (bench && options->cpu_time && options->cores != 1)
+    return tool_usage(options->name, "--cpu-time counts all threads: it needs --cores 1");
+  if (!bench && options->explain && words->count != 3)
+    return tool_usage(options->name, "--explain takes 3 numbers, M N K, but got %zu", words->count);
+  if (!bench && !options->explain && words->count)
+    return tool_usage(options->name, "unexpected word '%s'", words->items[0]);
+  return 0;
+}
+
 /* What the table cannot say: options that need or exclude each other. */
 static int check_together(const tool_options *options) {
   if (options->backward && options->sgd > 0)
     return tool_usage(options->name, "--backward and --sgd exclude each other: --sgd has its own gradients");
+  if (options->weight_type >= 0 && (options->backward || options->sgd > 0 || options->dtype != TSR_F32))
+    return tool_usage(options->name, "--weights %s excludes %s: narrow weights serve, train in f32",
+                      tool_weight_names[options->weight_type],
+                      options->backward  ? "--backward"
+                      : options->sgd > 0 ? "--sgd"
+                                         : "--dtype f64");
   if (options->target && !(options->sgd > 0))
     return tool_usage(options->name, "--target is what --sgd trains towards: give --sgd RATE too");
   if (options->command == TOOL_RUN && options->output && ends_with(options->output, ".npy"))
     return tool_usage(options->name,
                       "--output is '%s', but safetensors are written: choose another ending than .npy",
                       options->output);
+  if (options->command & MEASURE) return check_measure(options);
   if (!(options->command & WORK) && options->workload.count)
     return tool_usage(options->name, "unexpected word '%s'", options->workload.items[0]);
   if ((options->command & WORK) && !options->workload.count)
@@ -281,6 +361,7 @@ int tool_options_parse(tool_command command, int argc, char **argv, tool_options
 
 void tool_options_free(tool_options *options) {
   free_devices(&options->devices);
+  free_devices(&options->against);
   free(options->device_memory.items);
   free(options->workload.items);
   free(options->weights.items);

@@ -6,7 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum tool_command { TOOL_DEVICES = 1, TOOL_PROFILE = 2, TOOL_PLAN = 4, TOOL_RUN = 8 } tool_command;
+typedef enum tool_command {
+  TOOL_DEVICES = 1,
+  TOOL_PROFILE = 2,
+  TOOL_PLAN = 4,
+  TOOL_RUN = 8,
+  TOOL_BENCH = 16,
+  TOOL_TUNE = 32
+} tool_command;
 
 /* Texts are borrowed from argv, but for those of a comma list. */
 typedef struct tool_texts {
@@ -35,10 +42,11 @@ typedef struct tool_options {
   int transport; /* tool_transport; -1 = not said */
   double deadline;
   bool json;
-  const char *output, *probe;
+  const char *output, *probe, *trace;
 
-  int dtype;      /* tsr_dtype */
-  int activation; /* tsr_unary; -1 = not said */
+  int dtype;       /* tsr_dtype */
+  int weight_type; /* place in tool_weight_names; -1 = not said */
+  int activation;  /* tsr_unary; -1 = not said */
   bool gated;
   double scale;
   bool backward;
@@ -51,7 +59,23 @@ typedef struct tool_options {
   int replicate; /* tsr_replicate */
   bool explain, check;
   int64_t steps; /* 0 = not said */
+
+  const char *shapes; /* NULL = not said */
+  int types, form;    /* places in tool_types_names and tool_form_names */
+  tool_texts against;
+  double seconds, budget;
+  int64_t cores;       /* 0 = not said */
+  uint64_t cold_bytes; /* 0 = not said */
+  bool cpu_time, any_panel;
+  const char *candidate, *baseline;
 } tool_options;
+
+/* Of --dtype of bench and tune, and of --form; ended by NULL. */
+extern const char *const tool_types_names[];
+extern const char *const tool_form_names[];
+
+/* Of --weights; ended by NULL. */
+extern const char *const tool_weight_names[];
 
 /* argv[1] is the subcommand. Returns 0, or says what is wrong and returns TOOL_EXIT_USAGE. */
 int tool_options_parse(tool_command command, int argc, char **argv, tool_options *out);

@@ -56,8 +56,9 @@ json_t *tool_planning_workload(const tool_workload *workload) {
   json_t *dimensions = json_array();
   for (int i = 0; i < TOOL_DIMENSIONS_MAX; i++)
     json_array_append_new(dimensions, json_integer(workload->extent[i]));
-  return json_pack("{s:s, s:s, s:o, s:s, s:s, s:f}", "text", text, "operation",
+  return json_pack("{s:s, s:s, s:o, s:s, s:s, s:s, s:f}", "text", text, "operation",
                    tool_workload_operation(workload), "dimensions", dimensions, "dtype",
-                   tsr_dtype_name((tsr_dtype)workload->options->dtype), "mode", tool_workload_mode(workload),
+                   tsr_dtype_name((tsr_dtype)workload->options->dtype), "weights",
+                   tsr_dtype_name(tool_workload_weights(workload)), "mode", tool_workload_mode(workload),
                    "scale", workload->options->scale);
 }

@@ -22,6 +22,7 @@ static tsr_status prepare(tool_run_job *job, tsr_error *error) {
   job->members = calloc(ranks, sizeof *job->members);
   job->devices = calloc(ranks, sizeof *job->devices);
   tsr_status status = tool_team_leads(&job->team) ? tool_file_check(job->options->output, error) : TSR_OK;
+  if (status == TSR_OK && tool_team_leads(&job->team)) status = tool_file_check(job->options->trace, error);
   if (status != TSR_OK) return status;
   job->steps = job->options->steps ? job->options->steps : job->options->sgd > 0 ? 1 : 3;
   job->losses = calloc(job->options->sgd > 0 ? (size_t)job->steps : 1, sizeof *job->losses);
@@ -155,6 +156,8 @@ tsr_status tool_run_steps(tool_run_job *job, tsr_error *error) {
   tsr_status status = tsr_session_create(team->group, job->plan, team->devices, (size_t)team->local_count,
                                          &job->session, error);
   if (status == TSR_OK) status = tsr_session_load(job->session, job->source, error);
+  if (status == TSR_OK && job->options->trace)
+    status = tsr_session_trace(job->session, TOOL_TRACE_EVENTS, error);
   if (status == TSR_OK && job->options->sgd > 0)
     status = tsr_graph_find(tsr_plan_graph(job->plan), "loss", &loss, error);
   for (int64_t step = 0; status == TSR_OK && step < job->steps; step++) status = one_step(job, loss, error);
@@ -166,6 +169,7 @@ tsr_status tool_run_steps(tool_run_job *job, tsr_error *error) {
 tsr_status tool_run_finish(tool_run_job *job, tsr_error *error) {
   tsr_status status = TSR_OK;
   if (job->options->output) status = tool_run_write_outputs(job, error);
+  if (status == TSR_OK && job->options->trace) status = tool_run_write_trace(job, error);
   if (status != TSR_OK || !job->options->check) return status;
   tsr_check_options options;
   tsr_check_options_init(&options);

@@ -12,6 +12,9 @@ typedef struct tool_run_device {
   char name[128], driver[128];
 } tool_run_device;
 
+/* Events that --trace keeps for each rank: the last ones. */
+enum { TOOL_TRACE_EVENTS = 65536 };
+
 typedef struct tool_run_job {
   const tool_options *options; /* borrowed */
   tool_team team;
@@ -40,13 +43,16 @@ tsr_status tool_run_begin(tool_run_job *job, tsr_error *error);
 tsr_status tool_run_plan(tool_run_job *job, tsr_error *error);
 /* Session, contents, steps, report. */
 tsr_status tool_run_steps(tool_run_job *job, tsr_error *error);
-/* --check and -o. */
+/* -o, --trace and --check. */
 tsr_status tool_run_finish(tool_run_job *job, tsr_error *error);
 /* Releases all but the team. */
 void tool_run_free(tool_run_job *job);
 
 /* -o: outputs, and with --sgd the parameters, as rank 0's safetensors file. */
 tsr_status tool_run_write_outputs(tool_run_job *job, tsr_error *error);
+
+/* --trace: what was recorded, as rank 0's file. */
+tsr_status tool_run_write_trace(tool_run_job *job, tsr_error *error);
 
 /* What rank 0 says at the end. False if it could not be written. */
 bool tool_run_print_document(const tool_run_job *job, tsr_status status, const tsr_error *error);

@@ -1,6 +1,8 @@
-/* run_outputs.c: -o of `tessera run`. */
+/* run_outputs.c: -o and --trace of `tessera run`. */
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "cache.h"
 #include "message.h"
 #include "run_job.h"
 
@@ -58,5 +60,26 @@ tsr_status tool_run_write_outputs(tool_run_job *job, tsr_error *error) {
     status = tool_team_agree(team, status, error);
   }
   for (size_t i = 0; i < list.count; i++) free(list.arrays[i].data);
+  return status;
+}
+
+tsr_status tool_run_write_trace(tool_run_job *job, tsr_error *error) {
+  tool_team *team = &job->team;
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *memory = tool_team_leads(team) ? open_memstream(&text, &bytes) : NULL;
+  bool lacking = tool_team_leads(team) && !memory;
+  tsr_status status = tool_team_agree(
+      team, lacking ? tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to write the trace") : TSR_OK,
+      error);
+  if (status == TSR_OK)
+    status = tsr_session_trace_write(job->session, memory ? tool_write_file : NULL, memory, error);
+  bool complete = !memory || fclose(memory) == 0;
+  if (status == TSR_OK) {
+    if (!complete) status = tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to write the trace");
+    if (complete && memory) status = tool_file_write(job->options->trace, text, error);
+    status = tool_team_agree(team, status, error);
+  }
+  free(text);
   return status;
 }

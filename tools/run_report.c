@@ -101,7 +101,9 @@ void tool_run_print_text(const tool_run_job *job) {
   tool_workload_scale_text(&job->workload, text, sizeof text);
   if (text[0]) printf("%s\n", text);
   tool_workload_text(&job->workload, text, sizeof text);
-  printf("%s, %s, %s, %d rank%s (%s)\n", text, tsr_dtype_name((tsr_dtype)job->options->dtype),
+  const tsr_dtype dtype = (tsr_dtype)job->options->dtype, weights = tool_workload_weights(&job->workload);
+  printf("%s, %s%s%s, %s, %d rank%s (%s)\n", text, tsr_dtype_name(dtype),
+         weights == dtype ? "" : ", weights in ", weights == dtype ? "" : tsr_dtype_name(weights),
          tool_workload_mode(&job->workload), job->team.ranks, job->team.ranks == 1 ? "" : "s",
          tsr_group_transport(job->team.group));
   printf("rank  %-28s %7s %9s %9s %9s %9s %9s %9s\n", "device", "share", "planned", "allocated", "sent",

@@ -94,6 +94,7 @@ tsr_status tool_team_open(tool_team *team, const uint64_t *memory, tsr_error *er
     tsr_device_options options;
     tsr_device_options_init(&options);
     options.memory_bytes = memory ? memory[member] : 0;
+    options.work = team->work;
     status = tsr_device_open(team->context, team->choices[i].selector, &options, &team->devices[i], error);
   }
   return tool_team_agree(team, status, error);

@@ -13,6 +13,7 @@ typedef struct tool_team {
   tool_place place;
   int ranks;
   tool_transport transport;
+  unsigned work; /* of tsr_work: what the devices are opened and measured for; 0 = all */
   tsr_context *context;
   tsr_group *group;
   int local_count;

@@ -2,15 +2,18 @@
 # Installs what is missing, builds, and runs every test suite; ends with "N passed, N failed, N skipped".
 #   tools/test.sh           everything: also sanitizers, clang, and builds without MPI and without CLBlast
 #   tools/test.sh --quick   the first build only, without the suite "slow"
+#   tools/test.sh --vendor-checks
+#                           only: every GPU kernel through the vendors' offline compilers that Debian has
 set -eu
 cd "$(dirname "$0")/.."
 export DEBIAN_FRONTEND=noninteractive
 
-quick=no
+quick=no vendor=no
 case "${1:-}" in
   "") ;;
   --quick) quick=yes ;;
-  *) echo "test.sh: unknown option '$1'; usage: tools/test.sh [--quick]" >&2; exit 2 ;;
+  --vendor-checks) vendor=yes ;;
+  *) echo "test.sh: unknown option '$1'; usage: tools/test.sh [--quick | --vendor-checks]" >&2; exit 2 ;;
 esac
 
 jobs=${TESSERA_JOBS:-2}
@@ -100,6 +103,25 @@ check_manual() {
   count "manual pages" passed
 }
 
+# The last line, and whether all is well.
+finish() {
+  [ -z "$failures" ] || printf '\nfailed:%s\n' "$failures"
+  printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+  [ "$failed" = 0 ]
+}
+
+if [ $vendor = yes ]; then
+  bash tools/dev/install.sh vendor
+  headline "kernels through vendors' offline compilers"
+  if bash tools/dev/configure.sh build-vendor -Dtests=auto; then
+    run_tests build-vendor --suite vendor
+  else
+    count "build-vendor: configuration" failed
+  fi
+  finish
+  exit
+fi
+
 bash tools/dev/install.sh test
 
 headline "build, warnings as errors, gcc"
@@ -130,10 +152,10 @@ if [ $quick = no ]; then
   export ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
   export LSAN_OPTIONS=suppressions=$PWD/tools/dev/leaks.txt:print_suppressions=0
   export TSR_TEST_SMALL=1
-  build build-sanitize --buildtype=debugoptimized --werror -Db_sanitize=address,undefined -Dtests=enabled &&
-    run_tests build-sanitize --suite unit --suite kernels --suite comm --suite exec -t 4
+  if build build-sanitize --buildtype=debugoptimized --werror -Db_sanitize=address,undefined -Dtests=enabled; then
+    run_tests build-sanitize --suite unit --suite kernels --suite comm --suite exec --no-suite slow -t 4
+    run_tests build-sanitize -t 4 test_session test_product test_program_cache test_map_reduce
+  fi
 fi
 
-[ -z "$failures" ] || printf '\nfailed:%s\n' "$failures"
-printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
-[ "$failed" = 0 ]
+finish

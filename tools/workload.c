@@ -41,18 +41,25 @@ static tsr_status add_input(const tool_workload *workload, const char *name, int
   return status == TSR_OK && pinned ? pin_replicate(workload->graph, *out, error) : status;
 }
 
-static tsr_status add_parameter(const tool_workload *workload, const char *name, int axes, int64_t e0,
-                                int64_t e1, tsr_value *out, tsr_error *error) {
-  tsr_shape shape = tsr_shape_of(axes, e0, e1);
-  return tsr_graph_parameter(workload->graph, name, (tsr_dtype)workload->options->dtype, &shape, out, error);
+static tsr_status add_parameter(const tool_workload *workload, const char *name, tsr_dtype dtype,
+                                tsr_shape shape, tsr_value *out, tsr_error *error) {
+  return tsr_graph_parameter(workload->graph, name, dtype, &shape, out, error);
+}
+
+static const tsr_dtype weight_dtypes[] = {TSR_F16, TSR_BF16, TSR_I8}; /* in the order of tool_weight_names */
+
+tsr_dtype tool_workload_weights(const tool_workload *workload) {
+  const tool_options *options = workload->options;
+  return options->weight_type < 0 ? (tsr_dtype)options->dtype : weight_dtypes[options->weight_type];
 }
 
 static tsr_status build_gemm(const tool_workload *workload, built *out, tsr_error *error) {
   int64_t m = workload->extent[0], n = workload->extent[1], k = workload->extent[2];
   tsr_value b;
   tsr_status status = add_input(workload, "a", m, k, true, &out->x, error);
-  if (status == TSR_OK) status = add_parameter(workload, "b", 2, k, n, &b, error);
-  if (status == TSR_OK) status = tsr_graph_matmul(workload->graph, out->x, b, NULL, &out->y, error);
+  if (status == TSR_OK)
+    status = add_parameter(workload, "b", tool_workload_weights(workload), tsr_shape_of(2, k, n), &b, error);
+  if (status == TSR_OK) status = tsr_graph_linear(workload->graph, out->x, b, TSR_NO_VALUE, &out->y, error);
   return status;
 }
 
@@ -60,8 +67,12 @@ static tsr_status build_linear(const tool_workload *workload, built *out, tsr_er
   int64_t m = workload->extent[0], d_in = workload->extent[1], d_out = workload->extent[2];
   tsr_value w, bias;
   tsr_status status = add_input(workload, "x", m, d_in, true, &out->x, error);
-  if (status == TSR_OK) status = add_parameter(workload, "w", 2, d_in, d_out, &w, error);
-  if (status == TSR_OK) status = add_parameter(workload, "bias", 1, d_out, 0, &bias, error);
+  if (status == TSR_OK)
+    status = add_parameter(workload, "w", tool_workload_weights(workload), tsr_shape_of(2, d_in, d_out), &w,
+                           error);
+  if (status == TSR_OK)
+    status = add_parameter(workload, "bias", (tsr_dtype)workload->options->dtype, tsr_shape_of(1, d_out, 0),
+                           &bias, error);
   if (status == TSR_OK) status = tsr_graph_linear(workload->graph, out->x, w, bias, &out->y, error);
   return status;
 }
@@ -72,6 +83,7 @@ static tsr_status build_ffn(const tool_workload *workload, built *out, tsr_error
   tsr_ffn_options_init(&ffn);
   ffn.hidden = workload->extent[2];
   if (options->activation >= 0) ffn.activation = (tsr_unary)options->activation;
+  ffn.weight_dtype = tool_workload_weights(workload);
   ffn.gated = options->gated;
   ffn.no_bias = options->gated;
   tsr_status status =
@@ -158,6 +170,24 @@ const char *tool_workload_operation(const tool_workload *workload) {
 const char *tool_workload_mode(const tool_workload *workload) {
   if (workload->options->sgd > 0) return "training step";
   return workload->options->backward ? "forward and backward" : "forward";
+}
+
+enum { FEW_ROWS = 16 }; /* see TSR_WORK_FEW_ROWS */
+
+unsigned tool_workload_work(const tool_workload *workload) {
+  const tool_options *options = workload->options;
+  /* Biases and activations of a forward pass are computed with the products. */
+  bool products_alone =
+      !(options->sgd > 0) && (workload->operation->build == build_gemm || !options->backward);
+  static const tsr_work types[] = {[TSR_F32] = TSR_WORK_F32,
+                                   [TSR_F64] = TSR_WORK_F64,
+                                   [TSR_F16] = TSR_WORK_F16,
+                                   [TSR_BF16] = TSR_WORK_BF16,
+                                   [TSR_I8] = TSR_WORK_I8};
+  return (unsigned)types[tool_workload_weights(workload)] | TSR_WORK_FORWARD |
+         (options->backward || options->sgd > 0 ? TSR_WORK_BACKWARD : 0) |
+         (products_alone ? 0 : TSR_WORK_ELEMENTWISE) |
+         (workload->extent[0] <= FEW_ROWS ? TSR_WORK_FEW_ROWS : 0);
 }
 
 uint64_t tool_workload_memory(const tool_workload *workload, int rank) {

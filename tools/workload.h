@@ -1,5 +1,7 @@
 /* workload.h: what the user wants computed, as a graph.
  *
+ * --weights makes b, w, w1, w2 and wg narrow; each of i8 has <name>_scale beside it.
+ *
  *            input  parameters          output  gradients of --backward
  *   gemm     a      b                   c       dc (input), da, db
  *   linear   x      w bias              y       dy (input), d_x, d_w, d_bias
@@ -35,6 +37,12 @@ void tool_workload_scale_text(const tool_workload *workload, char *text, size_t 
 const char *tool_workload_operation(const tool_workload *workload);
 /* "forward", "forward and backward", "training step" */
 const char *tool_workload_mode(const tool_workload *workload);
+
+/* Of b, w, w1, ...: --weights, else --dtype. */
+tsr_dtype tool_workload_weights(const tool_workload *workload);
+
+/* Of tsr_work: what a device has to do for it. */
+unsigned tool_workload_work(const tool_workload *workload);
 
 tsr_status tool_workload_build(tsr_context *context, tool_workload *workload, tsr_error *error);
 void tool_workload_finish(tool_workload *workload);

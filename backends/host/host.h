@@ -3,6 +3,7 @@
 #ifndef TSR_HOST_H
 #define TSR_HOST_H
 
+#include "base/narrow.h"
 #include "device/device.h"
 
 /* A block of op(B) and the sums of a block of C, in f64. */
@@ -20,9 +21,15 @@ typedef struct tsr_host_buffer {
   void *data;
 } tsr_host_buffer;
 
-/* Element at an index of a buffer, in f64 and back. */
+/* Element at an index of a buffer, in f64; and back, in f32 and f64 alone. */
 static inline double tsr_host_load(const void *data, tsr_dtype dtype, int64_t index) {
-  return dtype == TSR_F64 ? ((const double *)data)[index] : (double)((const float *)data)[index];
+  switch (dtype) {
+  case TSR_F64: return ((const double *)data)[index];
+  case TSR_F16: return tsr_widen_f16(((const uint16_t *)data)[index]);
+  case TSR_BF16: return tsr_widen_bf16(((const uint16_t *)data)[index]);
+  case TSR_I8: return ((const int8_t *)data)[index];
+  default: return ((const float *)data)[index];
+  }
 }
 
 static inline void tsr_host_store(void *data, tsr_dtype dtype, int64_t index, double value) {

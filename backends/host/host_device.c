@@ -92,7 +92,8 @@ tsr_status tsr_host_device_create(tsr_context *context, tsr_device **out, tsr_er
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "opening the host device: no memory for %zu bytes",
                     sizeof *device);
   const tsr_gemm_facts gemm = {.family = TSR_GEMM_HOST, .tile_m = 1, .tile_n = 1};
-  device->base = (tsr_device){.ops = &host_ops, .context = context, .gemm = {gemm, gemm}, .alignment = 1};
+  device->base = (tsr_device){.ops = &host_ops, .context = context, .alignment = 1};
+  for (int types = 0; types < TSR_GEMM_TYPES_COUNT; types++) device->base.gemm[types] = gemm;
   tsr_host_device_describe(&device->base.info);
   *out = &device->base;
   return TSR_OK;

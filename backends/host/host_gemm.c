@@ -1,8 +1,9 @@
-/* host_gemm.c: C = alpha op(A) op(B) + beta C in f64, whatever the element type.
+/* host_gemm.c: a product and its epilogue in f64, whatever the element types.
  *
  * For each block of C: the sums start at 0; for each block of the depth, op(A)'s and op(B)'s blocks are
- * copied to f64, whatever their form, and multiplied into the sums; then alpha, beta and one rounding. Every
+ * copied to f64, whatever their form, and multiplied into the sums; then the epilogue and one rounding. Every
  * element is summed in the order p = 0, 1, ..., k-1. */
+#include "base/activation.h"
 #include "host.h"
 
 #include <string.h>
@@ -39,15 +40,32 @@ static void multiply_block(tsr_host_device *device, int64_t rows, int64_t depth)
   }
 }
 
+/* An element of a row or a matrix of the epilogue, as f64. */
+static double operand_at(const tsr_matrix *matrix, tsr_dtype dtype, int64_t row, int64_t column) {
+  return tsr_host_load(tsr_host_data(matrix), dtype, tsr_matrix_index(matrix, row, column));
+}
+
+static double finish(const tsr_gemm_call *call, int64_t row, int64_t column, double value) {
+  const tsr_epilogue *e = &call->epilogue;
+  const tsr_dtype dtype = tsr_gemm_dtype_c(call->types);
+  if (e->bias.buffer) value += operand_at(&e->bias, dtype, 0, column);
+  if (e->activate) value = tsr_unary_apply(e->unary, value);
+  if (e->gate.buffer) value *= operand_at(&e->gate, dtype, row, column);
+  if (e->residual.buffer) value += operand_at(&e->residual, dtype, row, column);
+  return value;
+}
+
 static void store_block(const tsr_host_device *device, const tsr_gemm_call *call, int64_t row, int64_t column,
                         int64_t rows, int64_t cols) {
+  const tsr_dtype dtype = tsr_gemm_dtype_c(call->types);
   void *data = tsr_host_data(&call->c);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++) {
       int64_t index = tsr_matrix_index(&call->c, row + i, column + j);
       double value = call->alpha * device->sum[i][j];
-      if (call->beta != 0) value += call->beta * tsr_host_load(data, call->dtype, index);
-      tsr_host_store(data, call->dtype, index, value);
+      if (call->scale.buffer) value *= operand_at(&call->scale, TSR_F32, 0, column + j);
+      if (call->beta != 0) value += call->beta * tsr_host_load(data, dtype, index);
+      tsr_host_store(data, dtype, index, finish(call, row + i, column + j, value));
     }
 }
 
@@ -58,12 +76,12 @@ static int64_t smaller(int64_t a, int64_t b) {
 static void gemm_block(tsr_host_device *device, const tsr_gemm_call *call, int64_t row, int64_t column) {
   int64_t rows = smaller(call->m - row, TSR_HOST_ROWS), cols = smaller(call->n - column, TSR_HOST_COLUMNS);
   int64_t depth = call->alpha == 0 ? 0 : call->k; /* alpha = 0: A and B are not read */
+  const tsr_dtype a = tsr_gemm_dtype_a(call->types), b = tsr_gemm_dtype_b(call->types);
   memset(device->sum, 0, sizeof device->sum);
   for (int64_t p = 0; p < depth; p += TSR_HOST_DEPTH) {
     int64_t count = smaller(depth - p, TSR_HOST_DEPTH);
-    copy_block(&call->a, call->dtype, call->transpose_a, row, p, rows, count, device->a[0], TSR_HOST_DEPTH);
-    copy_block(&call->b, call->dtype, call->transpose_b, p, column, count, cols, device->b[0],
-               TSR_HOST_COLUMNS);
+    copy_block(&call->a, a, call->transpose_a, row, p, rows, count, device->a[0], TSR_HOST_DEPTH);
+    copy_block(&call->b, b, call->transpose_b, p, column, count, cols, device->b[0], TSR_HOST_COLUMNS);
     multiply_block(device, rows, count);
   }
   store_block(device, call, row, column, rows, cols);

@@ -25,13 +25,14 @@ typedef struct tsr_cluster tsr_cluster;
 typedef struct tsr_measure_options {
   size_t struct_size;
   bool estimate_only; /* describe the devices, measure nothing: figures are estimates */
+  unsigned work;      /* of tsr_work: what is measured; the rest are estimates. 0 = all */
 } tsr_measure_options;
 void tsr_measure_options_init(tsr_measure_options *options);
 #define TSR_MEASURE_OPTIONS(...)                                                                             \
   (&(tsr_measure_options){.struct_size = sizeof(tsr_measure_options), __VA_ARGS__})
 
 /* [C] Describes and measures: devices[i] is local member i's (count = tsr_group_local_count). All members
- * measure at once, as they will run: at most 12 GEMM points per transpose and dtype (f32 and f64), memory
+ * measure at once, as they will run: at most 12 GEMM points per transpose and dtype of the weight, memory
  * bandwidth, and point-to-point latency and bandwidth. Gives *out, the same on all. options may be NULL. */
 tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, size_t count,
                                const tsr_measure_options *options, tsr_cluster **out, tsr_error *error);

@@ -56,12 +56,28 @@ const tsr_device_info *tsr_device_list_get(const tsr_device_list *list, size_t i
 /* Whether selector's pattern (its index left aside) matches. */
 bool tsr_device_matches(const char *selector, const tsr_device_info *info);
 
+/* What a device is opened, or measured, for: bits. What is not named works all the same, but nothing is built
+ * for it beforehand: it is tested when it is first used, and planned for by estimates. 0 = all. */
+typedef enum tsr_work {
+  TSR_WORK_F32 = 1,
+  TSR_WORK_F64 = 2,
+  TSR_WORK_FORWARD = 4,      /* products of operands as they are stored */
+  TSR_WORK_BACKWARD = 8,     /* products with a transposed operand, as gradients need them */
+  TSR_WORK_ELEMENTWISE = 16, /* anything but products */
+  TSR_WORK_F16 = 32,         /* products of f32 by weights in f16, bf16, i8 */
+  TSR_WORK_BF16 = 64,
+  TSR_WORK_I8 = 128,
+  TSR_WORK_FEW_ROWS = 256 /* forward products of up to 16 rows, for which CPUs have a kernel of their own */
+} tsr_work;
+
 typedef struct tsr_device_options {
   size_t struct_size;
   uint64_t memory_bytes;         /* cap for the ledger; 0 = what the device has */
   uint64_t max_allocation_bytes; /* cap for one buffer; 0 = what the device allows */
   const char *gemm;              /* borrowed for the call; forces a GEMM family ("reference", "panel",
                                     "clblast"); NULL = the backend's choice */
+  unsigned work;                 /* of tsr_work: products that are tested at once, so that another family can
+                                    take the place of one that fails; 0 = all in f32 */
 } tsr_device_options;
 void tsr_device_options_init(tsr_device_options *options);
 #define TSR_DEVICE_OPTIONS(...)                                                                              \

@@ -4,6 +4,10 @@
  * devices from step to step; intermediates come out of operators. Shapes and element types are checked
  * here and nowhere later. Matrices are row-major; a weight is [in, out]. A graph is frozen once planned.
  *
+ * Values are f32 or f64. A parameter may also be narrow, f16, bf16 or i8: operand b of products whose a is
+ * f32, and nothing else; it has no gradient and is never assigned. Weights are trained in f32, and narrow to
+ * serve.
+ *
  * Names are copied, unique among inputs, parameters, states and outputs each, not empty.
  * Errors of every builder: INVALID_ARGUMENT (unknown value, shapes or types that do not fit, duplicate
  * name, frozen graph), OUT_OF_MEMORY.
@@ -57,7 +61,8 @@ void tsr_matmul_options_init(tsr_matmul_options *options);
 #define TSR_MATMUL_OPTIONS(...)                                                                              \
   (&(tsr_matmul_options){.struct_size = sizeof(tsr_matmul_options), __VA_ARGS__})
 
-/* a and b have two axes and one dtype (f32 or f64). options may be NULL. */
+/* a and b have two axes and one dtype (f32 or f64), or a is f32 and b a narrow parameter, whose elements are
+ * multiplied as they are stored: whole numbers of i8. options may be NULL. */
 tsr_status tsr_graph_matmul(tsr_graph *graph, tsr_value a, tsr_value b, const tsr_matmul_options *options,
                             tsr_value *out, tsr_error *error);
 
@@ -97,20 +102,23 @@ tsr_status tsr_graph_reduce(tsr_graph *graph, tsr_reduction reduction, int axis,
 tsr_status tsr_graph_squared_error(tsr_graph *graph, tsr_value y, tsr_value target, tsr_value *out,
                                    tsr_error *error);
 
-/* y = x w + b; w [d_in, d_out]; the bias [d_out] may be TSR_NO_VALUE. */
+/* y = x w + b; w [d_in, d_out]; the bias [d_out] may be TSR_NO_VALUE. A w of i8 stands for w[i,j] * scale[j]:
+ * y = (x w) * scale + b, with the parameter <name of w>_scale [d_out], f32, which is added unless the graph
+ * has it; tsr_session_load fills both from weights in floating point. */
 tsr_status tsr_graph_linear(tsr_graph *graph, tsr_value x, tsr_value w, tsr_value bias, tsr_value *out,
                             tsr_error *error);
 
 /* y = act(x w1 + b1) w2 + b2, or gated: y = (act(x wg) * (x w1)) w2 (Shazeer 2020, arXiv:2002.05202).
  * Adds parameters <prefix>w1 [d,h], <prefix>w2 [h,d], and <prefix>b1 [h], <prefix>b2 [d] unless no_bias, and
- * <prefix>wg [d,h] if gated. */
+ * <prefix>wg [d,h] if gated; of weights in i8 also the factors of their columns, as tsr_graph_linear. */
 typedef struct tsr_ffn_options {
   size_t struct_size;
   int64_t hidden;       /* h */
   tsr_unary activation; /* 0 = gelu */
   bool gated;
-  bool no_bias;       /* leaves b1 and b2 out; a gated block never has them */
-  const char *prefix; /* borrowed for the call; NULL = "" */
+  bool no_bias;           /* leaves b1 and b2 out; a gated block never has them */
+  const char *prefix;     /* borrowed for the call; NULL = "" */
+  tsr_dtype weight_dtype; /* of wg, w1 and w2; 0 = that of x */
 } tsr_ffn_options;
 void tsr_ffn_options_init(tsr_ffn_options *options);
 #define TSR_FFN_OPTIONS(...) (&(tsr_ffn_options){.struct_size = sizeof(tsr_ffn_options), __VA_ARGS__})

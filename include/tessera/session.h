@@ -17,6 +17,7 @@
 #include <tessera/group.h>
 #include <tessera/plan.h>
 #include <tessera/source.h>
+#include <tessera/writer.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,7 +34,11 @@ tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device
 void tsr_session_destroy(tsr_session **session);
 
 /* [C] Fills every parameter, state and input from source, each member its own slices. A parameter that the
- * source lacks is NOT_FOUND; states begin as zero and inputs stay as they are where it lacks them. */
+ * source lacks is NOT_FOUND; states begin as zero and inputs stay as they are where it lacks them.
+ *
+ * A parameter w [m,n] of i8 beside which the graph has a parameter w_scale [n] takes whole numbers (i8,
+ * random integers) as they are. From weights in floating point it gets w[i,j] / w_scale[j], to nearest; and
+ * what the source lacks of w_scale becomes w_scale[j] = max over i of |w[i,j]| / 127. */
 tsr_status tsr_session_load(tsr_session *session, const tsr_source *source, tsr_error *error);
 
 /* Copies array, the member's shard of an input (tsr_plan_layout says which), to its device. */
@@ -100,6 +105,18 @@ typedef struct tsr_report {
 /* [C] members[0 .. member count) is filled for every member; may be NULL. */
 tsr_status tsr_session_report(tsr_session *session, tsr_report *out, tsr_member_report *members,
                               tsr_error *error);
+
+/* [C] From now on the last event_count (at most 2^28) events of each local member are kept: what its kernels,
+ * its collectives and the host's work around them did, and when; 0 = no longer. What was kept before is
+ * forgotten. Memory is allocated here, about 40 bytes an event; a step allocates nothing. A device that times
+ * its commands does so from now on; where it does not, or its clock cannot be believed, a step waits for each
+ * of its kernels. Errors: OUT_OF_MEMORY, DEVICE, INVALID_ARGUMENT. */
+tsr_status tsr_session_trace(tsr_session *session, size_t event_count, tsr_error *error);
+
+/* [C] Writes what is kept of all members, for chrome://tracing and Perfetto ("tessera.trace/1" in
+ * docs/schemas.md), on every process whose writer is not NULL. Times of all members are of one clock; the
+ * document says how accurately. Errors: INVALID_ARGUMENT (nothing is kept), IO, OUT_OF_MEMORY. */
+tsr_status tsr_session_trace_write(tsr_session *session, tsr_writer writer, void *user, tsr_error *error);
 
 #ifdef __cplusplus
 }

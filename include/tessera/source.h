@@ -4,10 +4,10 @@
  * slices only; files are mapped, and read where they are asked for. Contents are converted to the dtype that
  * is asked for.
  *
- * Files: a path that ends in .npy is NumPy's (float16, float32, float64, little-endian, C order), any other
- * is safetensors (F16, BF16, F32, F64; a file may hold tensors of other dtypes, which are refused when read).
- * All of a header is checked before anything is read: truncated, overlapping, oversized or malformed files
- * are FORMAT, with the place. A file must not shrink while it is mapped.
+ * Files: a path that ends in .npy is NumPy's (float16, float32, float64, int8, little-endian, C order), any
+ * other is safetensors (F16, BF16, F32, F64, I8; a file may hold tensors of other dtypes, which are refused
+ * when read). All of a header is checked before anything is read: truncated, overlapping, oversized or
+ * malformed files are FORMAT, with the place. A file must not shrink while it is mapped.
  *
  * Thread safety: a source may be read by several threads once it is filled. */
 #ifndef TESSERA_SOURCE_H

@@ -7,6 +7,7 @@
 #include <tessera/context.h>
 #include <tessera/device.h>
 #include <tessera/dtype.h>
+#include <tessera/gemm.h>
 #include <tessera/graph.h>
 #include <tessera/group.h>
 #include <tessera/layout.h>
@@ -14,6 +15,7 @@
 #include <tessera/session.h>
 #include <tessera/source.h>
 #include <tessera/status.h>
+#include <tessera/tuning.h>
 #include <tessera/version.h>
 #include <tessera/writer.h>
 

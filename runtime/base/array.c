@@ -26,7 +26,7 @@ size_t tsr_dtype_bytes(tsr_dtype dtype) {
 }
 
 double tsr_dtype_epsilon(tsr_dtype dtype) {
-  static const int digits[] = {[TSR_F32] = 24, [TSR_F64] = 53, [TSR_F16] = 11, [TSR_BF16] = 8};
+  static const int digits[] = {[TSR_F32] = 24, [TSR_F64] = 53, [TSR_F16] = 11, [TSR_BF16] = 8, [TSR_I8] = 1};
   return is_dtype(dtype) ? ldexp(1, -digits[dtype]) : 0;
 }
 

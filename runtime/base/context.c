@@ -12,6 +12,7 @@
 #include <tessera/version.h>
 
 enum { AREAS_MAX = 16, AREA_BYTES = 16 };
+static const uint64_t default_cache_bytes = (uint64_t)256 << 20;
 
 struct tsr_context {
   tsr_log_callback log;
@@ -24,6 +25,8 @@ struct tsr_context {
   } areas[AREAS_MAX];
   char *cache_folder;
   char *kernel_folder;
+  char *tuning_folder;
+  uint64_t cache_bytes;
 };
 
 static const char *const level_names[] = {"error", "warning", "info", "debug", "trace"};
@@ -83,6 +86,28 @@ static char *default_cache_folder(void) {
   return tsr_text_copy("");
 }
 
+static char *default_tuning_folder(void) {
+  const char *own = getenv("TESSERA_TUNING"), *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+  if (own) return tsr_text_copy(own);
+  if (xdg && *xdg) return tsr_text_format("%s/tessera/tuning", xdg);
+  if (home && *home) return tsr_text_format("%s/.config/tessera/tuning", home);
+  return tsr_text_copy("");
+}
+
+/* A whole number of bytes, at least 1. */
+static uint64_t cache_bytes_of_environment(const tsr_context *context) {
+  const char *text = getenv("TESSERA_CACHE_BYTES");
+  if (!text) return default_cache_bytes;
+  char *end;
+  errno = 0;
+  unsigned long long bytes = strtoull(text, &end, 10);
+  if (*text >= '0' && *text <= '9' && !*end && !errno && bytes) return bytes;
+  tsr_log(context, TSR_LOG_WARNING, "base",
+          "TESSERA_CACHE_BYTES is '%s', expected a whole number of bytes from 1 on: %llu are used", text,
+          (unsigned long long)default_cache_bytes);
+  return default_cache_bytes;
+}
+
 /* Makes the folder and its parents; returns 0 or errno. */
 static int make_folders(char *path) {
   for (char *slash = path + 1;; slash++) {
@@ -107,12 +132,15 @@ tsr_status tsr_context_create(const tsr_context_options *options, tsr_context **
   context->log_user = options->log_user;
   context->log_level = options->log_level;
   if (options->log_filter) TSR_TRY(parse_filter(context, options->log_filter, error));
+  context->cache_bytes = options->cache_bytes ? options->cache_bytes : cache_bytes_of_environment(context);
 
   const char *kernels = options->kernel_folder ? options->kernel_folder : getenv("TSR_KERNEL_PATH");
   context->kernel_folder = tsr_text_copy(kernels ? kernels : "");
   context->cache_folder =
       options->cache_folder ? tsr_text_copy(options->cache_folder) : default_cache_folder();
-  if (!context->kernel_folder || !context->cache_folder)
+  context->tuning_folder =
+      options->tuning_folder ? tsr_text_copy(options->tuning_folder) : default_tuning_folder();
+  if (!context->kernel_folder || !context->cache_folder || !context->tuning_folder)
     TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for a context");
   int failed = *context->cache_folder ? make_folders(context->cache_folder) : 0;
   if (failed) {
@@ -131,6 +159,7 @@ void tsr_context_destroy(tsr_context **context) {
   if (!*context) return;
   free((*context)->cache_folder);
   free((*context)->kernel_folder);
+  free((*context)->tuning_folder);
   free(*context);
   *context = NULL;
 }
@@ -139,6 +168,14 @@ const char *tsr_context_cache_folder(const tsr_context *context) {
   return context->cache_folder;
 }
 
+const char *tsr_context_tuning_folder(const tsr_context *context) {
+  return context->tuning_folder;
+}
+
 const char *tsr_context_kernel_folder(const tsr_context *context) {
   return context->kernel_folder;
+}
+
+uint64_t tsr_context_cache_bytes(const tsr_context *context) {
+  return context->cache_bytes;
 }

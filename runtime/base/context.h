@@ -13,4 +13,7 @@ void tsr_log(const tsr_context *context, tsr_log_level level, const char *area, 
 /* Folder of .cl files that goes before the embedded ones; "" if none. */
 const char *tsr_context_kernel_folder(const tsr_context *context);
 
+/* How many bytes the compiled kernels in the cache folder may take. */
+uint64_t tsr_context_cache_bytes(const tsr_context *context);
+
 #endif

@@ -1,6 +1,7 @@
 #include "base/memory.h"
 
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* The one piece of process-wide state, for tests alone: it is never set otherwise. */
@@ -32,6 +33,16 @@ void *tsr_malloc_pages(size_t bytes) {
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (bytes > SIZE_MAX - page || must_fail()) return NULL;
   return aligned_alloc(page, bytes ? (bytes + page - 1) / page * page : page);
+}
+
+/* An operating system without huge pages refuses the advice, or has none to give: no harm. */
+void *tsr_malloc_huge(size_t bytes) {
+  void *pointer = NULL;
+  if (must_fail() || posix_memalign(&pointer, (size_t)2 << 20, bytes ? bytes : 1)) return NULL;
+#ifdef MADV_HUGEPAGE
+  (void)madvise(pointer, bytes, MADV_HUGEPAGE);
+#endif
+  return pointer;
 }
 
 bool tsr_grow_bytes(void **items, size_t count, size_t *capacity, size_t size) {

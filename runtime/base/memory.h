@@ -15,6 +15,10 @@ void *tsr_realloc(void *pointer, size_t count, size_t size);
 /* Page-aligned (what MPI and OpenCL like to be given); contents undefined. Release with free(). */
 void *tsr_malloc_pages(size_t bytes);
 
+/* The same in huge pages of 2 MiB where the kernel has them, so that walking over it misses the TLB less
+ * often. */
+void *tsr_malloc_huge(size_t bytes);
+
 /* Makes room for one more element in an array that grows by doubling; false if there is no memory. */
 bool tsr_grow_bytes(void **items, size_t count, size_t *capacity, size_t size);
 #define TSR_GROW(items, count, capacity)                                                                     \

@@ -24,6 +24,8 @@ typedef struct tsr_opencl_facts {
   uint32_t compute_units;
   uint32_t float_vector_width; /* native; 8 with AVX2, 16 with AVX-512, 4 with NEON, 1 on most GPUs */
   uint32_t double_vector_width;
+  uint32_t compute_capability; /* NVIDIA's, 80 for 8.0; 0 elsewhere */
+  uint32_t sub_group_least;    /* of the sizes that Intel's compiler knows; 0 elsewhere */
   uint64_t memory_bytes, max_allocation_bytes, local_memory_bytes;
   size_t work_group_size_max;
   bool unified_memory, f64, f16, compiler, little_endian;
@@ -37,13 +39,20 @@ typedef struct tsr_backend {
   /* Called after claim: corrects memory, largest allocation, short_name, usable (with info->reason).
    * NULL = as OpenCL says. */
   void (*describe)(const tsr_opencl_facts *facts, tsr_device_info *info);
-  /* Fills facts of the family to use for dtype; leaves family NONE if it cannot be used. `preference` counts
-   * up from 0: the next is asked for when a family's self-test failed; NONE ends the list. */
-  void (*gemm)(const tsr_opencl_facts *facts, tsr_dtype dtype, int preference, tsr_gemm_facts *out);
+  /* Fills facts of the family to use for products of these types; leaves family NONE if it cannot be used.
+   * `preference` counts up from 0: the next is asked for when a family's self-test failed; NONE ends the
+   * list. */
+  void (*gemm)(const tsr_opencl_facts *facts, tsr_gemm_types types, int preference, tsr_gemm_facts *out);
+  /* Names what its kernels' parameters depend on, for tuning rows: "x86-avx2". NULL = the device's name up to
+   * a colon ("gfx90a:xnack-"). */
+  void (*architecture)(const tsr_opencl_facts *facts, char *out, size_t bytes);
+  /* Vector registers of a core, as far as a search for parameters must know; 0 = not known. NULL = so. */
+  int (*vector_registers)(const tsr_opencl_facts *facts);
   /* Appended to every build; NULL = none. */
   const char *build_options;
-  /* clCreateBuffer flags beside CL_MEM_READ_WRITE (for instance CL_MEM_ALLOC_HOST_PTR for zero-copy maps). */
-  uint64_t buffer_flags;
+  /* Whether large buffers lie in the host's memory, in huge pages that the library allocates, and the driver
+   * uses them in place (CL_MEM_USE_HOST_PTR). NULL = the driver allocates all. */
+  bool (*uses_huge_pages)(const tsr_opencl_facts *facts);
 } tsr_backend;
 
 /* The table of OpenCL backends, NULL-terminated, in order of claiming. */

@@ -31,17 +31,34 @@ typedef struct tsr_matrix {
   int panel; /* panel width; 0 = row-major */
 } tsr_matrix;
 
-/* c[m,n] = alpha * op(a)[m,k] * op(b)[k,n] + beta * c; m, n, k > 0; c is not read when beta = 0. a is
- * row-major; b and c row-major or panels of the width that the device's facts name. workspace holds
- * tsr_gemm_workspace_bytes(); NULL if that is 0. */
+/* What becomes of a product before it is stored; each matrix is row-major, in c's type, apart from c, and
+ * left out if it has no buffer. */
+typedef struct tsr_epilogue {
+  tsr_matrix bias; /* [1,n] */
+  bool activate;   /* whether unary is applied */
+  tsr_unary unary;
+  tsr_matrix gate, residual; /* [m,n] */
+} tsr_epilogue;
+
+/* c[m,n] = f(alpha * op(a)[m,k] * op(b)[k,n] * scale + beta * c + bias) * gate + residual; m, n, k > 0; c is
+ * not read when beta = 0. a is row-major; b and c row-major or panels of the width that the device's facts
+ * for these types name; with an epilogue c is row-major. scale[1,n], in f32, may be there if b is in i8 and
+ * not transposed; else it is 1. workspace may be NULL: k is cut into as
+ * many parts as it holds, tsr_gemm_workspace_bytes() being what the facts want. */
 typedef struct tsr_gemm_call {
-  tsr_dtype dtype;
+  tsr_gemm_types types;
   int64_t m, n, k;
   double alpha, beta;
   bool transpose_a, transpose_b;
-  tsr_matrix a, b, c;
+  tsr_matrix a, b, c, scale;
+  tsr_epilogue epilogue;
   tsr_buffer *workspace;
+  const tsr_gemm_facts *facts; /* borrowed: the variant to run; NULL = the device's choice */
 } tsr_gemm_call;
+static inline bool tsr_epilogue_is_empty(const tsr_epilogue *epilogue) {
+  return !epilogue->bias.buffer && !epilogue->activate && !epilogue->gate.buffer &&
+         !epilogue->residual.buffer;
+}
 
 /* out[r,c] over out.rows x out.cols; every operand row-major or panels. An operand with rows (cols) = 1 is
  * broadcast over rows (cols). out may be a or b, at the same place.
@@ -87,6 +104,11 @@ typedef struct tsr_reduce_call {
 /* WRITE: the host writes the whole range; what it held before is lost (a GPU need not send it). */
 typedef enum tsr_host_mode { TSR_HOST_READ, TSR_HOST_WRITE, TSR_HOST_READ_WRITE } tsr_host_mode;
 
+/* Commands of the queue that follow each other, by the first and the last, as the device keeps them. */
+typedef struct tsr_device_span {
+  void *first, *last;
+} tsr_device_span;
+
 /* What a device implements. Called by the functions below alone, which have checked their arguments. */
 typedef struct tsr_device_ops {
   /* Frees the device's own part; buffers are gone, the queue may still run: wait for it. */
@@ -110,17 +132,44 @@ typedef struct tsr_device_ops {
   /* Blocks until all has ended, without keeping a core busy if it can; failures are poll's to report. NULL =
    * poll says idle soon anyhow. */
   void (*wait)(tsr_device *device);
+
+  /* The backend's variant for products of these types at this place of its preferences; family NONE ends the
+   * list. NULL = the device's gemm[] is all there is. */
+  void (*gemm_offer)(const tsr_device *device, tsr_gemm_types types, int preference, tsr_gemm_facts *out);
+
+  /* Times of commands, for traces; all four NULL: the device has no clock of its own.
+   * The device is idle: from now on commands are timed, or no longer. */
+  tsr_status (*timing_set)(tsr_device *device, bool on, tsr_error *error);
+  /* While timing, and idle: runs a small command; seconds of the device's clock when it began and ended.
+   * False: the device does not say. */
+  bool (*timing_probe)(tsr_device *device, double *begin, double *end);
+  /* What is enqueued from now on belongs to the span, which begins as {0}; NULL: to none. */
+  void (*span_watch)(tsr_device *device, tsr_device_span *span);
+  /* When the first began and the last ended, and empties the span. False: it was empty, has not ended, or the
+   * device does not say. */
+  bool (*span_take)(tsr_device *device, tsr_device_span *span, double *begin, double *end);
 } tsr_device_ops;
 
 /* The part that all devices share; an implementation begins its own struct with it. */
 struct tsr_device {
   const tsr_device_ops *ops;
   tsr_context *context;
-  tsr_device_info info;   /* with the caps applied */
-  tsr_gemm_facts gemm[2]; /* by TSR_F32, TSR_F64; family NONE = that dtype is not supported */
+  tsr_device_info info; /* with the caps applied */
+  /* The family and default parameters for products of these types; NONE = not supported. A panel
+   * width may differ from type to type. */
+  tsr_gemm_facts gemm[TSR_GEMM_TYPES_COUNT];
+  struct tsr_tuning *tuning; /* device/tuning.h; NULL = no rows */
+  char architecture[64];     /* by which tuning rows know it */
+  size_t work_group_size;    /* the largest; 0 = not known */
+  int vector_registers;      /* of a CPU's core; 0 = not known */
   uint64_t bytes_used, bytes_peak;
   uint64_t alignment; /* of an offset in bytes within a buffer, for host_begin; 1 if any will do */
 };
+
+/* Whether work (of tsr_work) names a bit; 0 names all. */
+static inline bool tsr_work_has(unsigned work, tsr_work bit) {
+  return !work || (work & bit);
+}
 
 /* Each buffer begins with this. */
 struct tsr_buffer {

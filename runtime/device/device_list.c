@@ -204,7 +204,7 @@ tsr_status tsr_device_open(tsr_context *context, const char *selector, const tsr
   TSR_TRY(tsr_device_list_create(context, &list, error));
   TSR_TRY(select_device(list, selector, &entry, error));
   if (entry->native)
-    TSR_TRY(tsr_opencl_device_create(context, entry->native, options->gemm, out, error));
+    TSR_TRY(tsr_opencl_device_create(context, entry->native, options, out, error));
   else
     TSR_TRY(open_host(context, options->gemm, out, error));
   apply_caps(&(*out)->info, options);

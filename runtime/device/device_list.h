@@ -17,8 +17,8 @@ tsr_status tsr_device_list_add(tsr_device_list *list, const tsr_device_info *inf
 /* Adds every OpenCL device. What has no devices or cannot be asked is skipped, and logged. */
 tsr_status tsr_opencl_devices_list(tsr_context *context, tsr_device_list *list, tsr_error *error);
 
-/* Opens the cl_device_id; gemm = name of the family that is forced, or NULL. Gives *out, without caps. */
-tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const char *gemm, tsr_device **out,
-                                    tsr_error *error);
+/* Opens the cl_device_id; of options, gemm and work count. Gives *out, without caps. */
+tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const tsr_device_options *options,
+                                    tsr_device **out, tsr_error *error);
 
 #endif

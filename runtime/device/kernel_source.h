@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 typedef struct tsr_kernel_source {
-  const char *name; /* "gemm_panel.cl" */
+  const char *name; /* "gemm_panel.cl", "vector.h" */
   const char *text; /* terminated */
   size_t bytes;     /* without the terminator */
 } tsr_kernel_source;

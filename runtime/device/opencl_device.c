@@ -7,11 +7,27 @@
 
 #include "base/memory.h"
 #include "device/device_list.h"
+#include "device/tuning.h"
 #include <tessera/version.h>
 
+enum { HUGE_PAGES_FROM = 2 << 20 }; /* bytes: one such page */
+enum { ROW_GROUPS_MAX = 65535 };    /* NVIDIA's second and third dimension */
+
 void tsr_opencl_remember(tsr_opencl_device *device, cl_event event) {
+  if (event && device->span) tsr_opencl_span_add(device->span, event);
   if (device->last) clReleaseEvent(device->last);
   device->last = event;
+}
+
+static void CL_CALLBACK free_pages(cl_mem memory, void *pages) {
+  (void)memory;
+  free(pages);
+}
+
+/* NULL: the driver is to allocate. */
+static void *make_pages(const tsr_opencl_device *device, size_t bytes) {
+  bool (*wanted)(const tsr_opencl_facts *) = device->backend->uses_huge_pages;
+  return bytes >= HUGE_PAGES_FROM && wanted && wanted(&device->facts) ? tsr_malloc_huge(bytes) : NULL;
 }
 
 static tsr_status buffer_create(tsr_device *base, size_t bytes, tsr_buffer **out, tsr_error *error) {
@@ -19,9 +35,18 @@ static tsr_status buffer_create(tsr_device *base, size_t bytes, tsr_buffer **out
   cl_int code = CL_SUCCESS;
   tsr_opencl_buffer *buffer = tsr_calloc(1, sizeof *buffer);
   if (!buffer) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a buffer's description");
-  buffer->memory =
-      clCreateBuffer(device->context, CL_MEM_READ_WRITE | device->backend->buffer_flags, bytes, NULL, &code);
+  void *pages = make_pages(device, bytes);
+  buffer->memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE | (pages ? CL_MEM_USE_HOST_PTR : 0),
+                                  bytes, pages, &code);
+  if (buffer->memory && pages) { /* they stay until the last command that uses them has ended */
+    code = clSetMemObjectDestructorCallback(buffer->memory, free_pages, pages);
+    if (code != CL_SUCCESS) {
+      clReleaseMemObject(buffer->memory);
+      buffer->memory = NULL;
+    }
+  }
   if (!buffer->memory) {
+    free(pages);
     free(buffer);
     tsr_status status = tsr_opencl_fail(device, "clCreateBuffer", code, error);
     tsr_error_wrap(error, "a buffer of %zu bytes beside %llu in use", bytes,
@@ -87,9 +112,26 @@ tsr_status tsr_opencl_enqueue(tsr_opencl_device *device, cl_kernel kernel, cl_ui
   cl_event event = NULL;
   cl_int code =
       clEnqueueNDRangeKernel(device->queue, kernel, dimensions, NULL, global, local, 0, NULL, &event);
-  if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clEnqueueNDRangeKernel", code, error);
+  if (code != CL_SUCCESS) {
+    tsr_opencl_kernel_abandon(device, kernel);
+    return tsr_opencl_fail(device, "clEnqueueNDRangeKernel", code, error);
+  }
   tsr_opencl_remember(device, event);
+  tsr_opencl_kernel_settle(device, kernel);
   return TSR_OK;
+}
+
+static size_t ceil_div(size_t x, size_t y) {
+  return (x + y - 1) / y;
+}
+
+tsr_status tsr_opencl_enqueue_rows(tsr_opencl_device *device, cl_kernel kernel, size_t columns, size_t rows,
+                                   const size_t local[2], tsr_error *error) {
+  const size_t groups = ceil_div(rows, local[1]), layers = ceil_div(groups, ROW_GROUPS_MAX);
+  const size_t group[3] = {local[0], local[1], 1};
+  const size_t global[3] = {ceil_div(columns, local[0]) * local[0], ceil_div(groups, layers) * local[1],
+                            layers};
+  return tsr_opencl_enqueue(device, kernel, layers > 1 ? 3 : 2, global, group, error);
 }
 
 /* The queue runs in order, so the last command's event speaks for all of them. */
@@ -122,11 +164,19 @@ static void device_close(tsr_device *base) {
   tsr_opencl_device *device = tsr_opencl_of(base);
   if (device->queue) clFinish(device->queue);
   tsr_opencl_kernels_destroy(device);
+  tsr_opencl_gemm_forget(device);
+  tsr_tuning_free(base);
   tsr_opencl_remember(device, NULL);
   if (device->uses_clblast) tsr_clblast_forget();
   if (device->queue) clReleaseCommandQueue(device->queue);
   if (device->context) clReleaseContext(device->context);
   free(device);
+}
+
+static void gemm_offer(const tsr_device *base, tsr_gemm_types types, int preference, tsr_gemm_facts *out) {
+  const tsr_opencl_device *device = (const tsr_opencl_device *)base;
+  *out = (tsr_gemm_facts){.family = TSR_GEMM_NONE};
+  device->backend->gemm(&device->facts, types, preference, out);
 }
 
 static const tsr_device_ops ops = {
@@ -141,6 +191,11 @@ static const tsr_device_ops ops = {
     .reduce = tsr_opencl_reduce,
     .poll = poll,
     .wait = wait,
+    .gemm_offer = gemm_offer,
+    .timing_set = tsr_opencl_timing_set,
+    .timing_probe = tsr_opencl_timing_probe,
+    .span_watch = tsr_opencl_span_watch,
+    .span_take = tsr_opencl_span_take,
 };
 
 static void take_fingerprint(tsr_opencl_device *device) {
@@ -153,6 +208,19 @@ static void take_fingerprint(tsr_opencl_device *device) {
   device->fingerprint[1] = hash.low64;
 }
 
+/* What tuning wants to know. */
+static void describe(tsr_opencl_device *device) {
+  const tsr_opencl_facts *facts = &device->facts;
+  tsr_device *base = &device->base;
+  base->work_group_size = facts->work_group_size_max;
+  if (device->backend->vector_registers) base->vector_registers = device->backend->vector_registers(facts);
+  if (device->backend->architecture)
+    device->backend->architecture(facts, base->architecture, sizeof base->architecture);
+  else
+    snprintf(base->architecture, sizeof base->architecture, "%.*s", (int)strcspn(facts->name, ":"),
+             facts->name);
+}
+
 static tsr_status open_queue(tsr_opencl_device *device, tsr_error *error) {
   cl_int code = CL_SUCCESS;
   device->context = clCreateContext(NULL, 1, &device->id, NULL, NULL, &code);
@@ -161,8 +229,8 @@ static tsr_status open_queue(tsr_opencl_device *device, tsr_error *error) {
   return device->queue ? TSR_OK : tsr_opencl_fail(device, "clCreateCommandQueue", code, error);
 }
 
-tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const char *gemm, tsr_device **out,
-                                    tsr_error *error) {
+tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const tsr_device_options *options,
+                                    tsr_device **out, tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_opencl_device *device = tsr_calloc(1, sizeof *device);
   if (!device) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a device");
@@ -170,6 +238,7 @@ tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const ch
   device->base.context = context;
   device->base.alignment = 1;
   device->id = native;
+  device->work = options->work;
   cl_int code = tsr_opencl_facts_read(device->id, &device->facts);
   if (code != CL_SUCCESS) {
     status = tsr_opencl_fail(device, "clGetDeviceInfo", code, error);
@@ -181,7 +250,9 @@ tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const ch
               device->base.info.reason);
   take_fingerprint(device);
   TSR_TRY(open_queue(device, error));
-  TSR_TRY(tsr_opencl_gemm_choose(device, gemm, error));
+  TSR_TRY(tsr_opencl_gemm_choose(device, options->gemm, error));
+  describe(device);
+  TSR_TRY(tsr_tuning_load(&device->base, options->gemm, tsr_kernel_sources, error));
   *out = &device->base;
   return TSR_OK;
 done:

@@ -12,18 +12,23 @@
 #include "device/program_cache.h"
 
 typedef struct tsr_opencl_kernel tsr_opencl_kernel; /* a built kernel under its key, in a list */
+typedef struct tsr_gemm_tested tsr_gemm_tested;     /* a variant that was tested, in a list */
 
 typedef struct tsr_opencl_device {
   tsr_device base;
   const tsr_backend *backend;
+  unsigned work; /* of tsr_work */
   tsr_opencl_facts facts;
   cl_device_id id;
   cl_context context;
   cl_command_queue queue;
   cl_event last;              /* of the last command enqueued; NULL = idle */
+  tsr_device_span *span;      /* takes what is enqueued; NULL = nobody does */
   tsr_opencl_kernel *kernels; /* built so far */
-  uint64_t fingerprint[2];    /* hash of device, driver and library: keys of the disk cache begin with it */
-  uint8_t gemm_tested[2];     /* by dtype: bit (transpose_a + 2 * transpose_b) = self-test passed */
+  tsr_opencl_kernel *fresh;   /* compiled, its program's lock held, not stored yet; NULL = none */
+  tsr_cache_lock fresh_lock;
+  uint64_t fingerprint[2]; /* hash of device, driver and library: keys of the disk cache begin with it */
+  tsr_gemm_tested *tested; /* variants whose self-test passed */
   bool uses_clblast;
 } tsr_opencl_device;
 
@@ -58,33 +63,61 @@ void tsr_opencl_remember(tsr_opencl_device *device, cl_event event);
 /* Enqueues it; local may be NULL. Arguments are set by the caller before. */
 tsr_status tsr_opencl_enqueue(tsr_opencl_device *device, cl_kernel kernel, cl_uint dimensions,
                               const size_t *global, const size_t *local, tsr_error *error);
+/* Enqueues it for at least columns x rows work-items in whole groups of local[0] x local[1]. NVIDIA takes
+ * 65535 groups at most in any dimension but the first, so rows run on in the third: a work-item's is
+ * get_global_id(2) * get_global_size(1) + get_global_id(1), and may be beyond the last. */
+tsr_status tsr_opencl_enqueue_rows(tsr_opencl_device *device, cl_kernel kernel, size_t columns, size_t rows,
+                                   const size_t local[2], tsr_error *error);
 
+/* After `kernel` was enqueued: if this process has just compiled it, waits until it has run, stores it and
+ * gives its lock back to the ranks that wait for it. */
+void tsr_opencl_kernel_settle(tsr_opencl_device *device, cl_kernel kernel);
+/* Where `kernel` was not enqueued, because that or an argument failed: gives its lock back too. */
+void tsr_opencl_kernel_abandon(tsr_opencl_device *device, cl_kernel kernel);
 /* Stores the binaries that the disk cache lacks. The queue is idle. */
 void tsr_opencl_kernels_store(tsr_opencl_device *device);
 /* Stores likewise, unless another process is at it, and releases every kernel. */
 void tsr_opencl_kernels_destroy(tsr_opencl_device *device);
 /* The device's lock of the disk cache, see tsr_cache_lock_take. */
 bool tsr_opencl_cache_lock(const tsr_opencl_device *device, double seconds, tsr_cache_lock *out);
-/* The source of cl_kernels/<file>: the context's kernel folder goes before what is embedded. Gives *out. */
+/* The source of cl_kernels/<file>, with what it includes: the context's kernel folder goes before what is
+ * embedded. Gives *out. */
 tsr_status tsr_opencl_source_read(const tsr_opencl_device *device, const char *file, char **out,
                                   tsr_error *error);
 
-/* Chooses the GEMM families: the first of the backend's that is there and passes its self-test; forced names
- * the only one that will do (NULL = any). */
+/* Chooses the default GEMM variants: the first of the backend's that is there and passes its self-test;
+ * forced names the only family that will do (NULL = any). */
 tsr_status tsr_opencl_gemm_choose(tsr_opencl_device *device, const char *forced, tsr_error *error);
-/* Tests the family in use on small products unless this device or the disk cache remembers that it passed.
- * Errors: DEVICE with what was wrong. */
-tsr_status tsr_opencl_gemm_test(tsr_opencl_device *device, tsr_dtype dtype, bool transpose_a,
-                                bool transpose_b, tsr_error *error);
-/* Runs a product in the family in use, tested or not. */
-tsr_status tsr_opencl_gemm_launch(tsr_opencl_device *device, const tsr_gemm_call *call, tsr_error *error);
+/* The variant for a product, tested. Borrowed until the next call. Errors: DEVICE with what was wrong. */
+tsr_status tsr_opencl_gemm_facts(tsr_opencl_device *device, const tsr_gemm_call *call,
+                                 const tsr_gemm_facts **out, tsr_error *error);
+/* Forgets which variants were tested. */
+void tsr_opencl_gemm_forget(tsr_opencl_device *device);
+enum { TSR_FORM_FEW_ROWS = 4 };
+/* Tests a variant on small products; form = transpose_a + 2 * transpose_b, and
+ * TSR_FORM_FEW_ROWS where the panel family has another kernel for that. Errors: DEVICE with what was
+ * wrong, COMPILE, UNSUPPORTED. */
+tsr_status tsr_opencl_self_test(tsr_opencl_device *device, const tsr_gemm_facts *facts, tsr_gemm_types types,
+                                int form, tsr_error *error);
+/* Runs a product in a variant, tested or not. */
+tsr_status tsr_opencl_gemm_launch(tsr_opencl_device *device, const tsr_gemm_facts *facts,
+                                  const tsr_gemm_call *call, tsr_error *error);
 
-/* The one GEMM provider, backends/clblast, which may include this header. A build without CLBlast has a stub:
- * not available, UNSUPPORTED. */
+/* backends/clblast, which may include this header. */
 bool tsr_clblast_available(void);
+/* Writes what tells this CLBlast from another: the loaded file, its size and its time. False if that cannot
+ * be told, or is too long. */
+bool tsr_clblast_identify(char *text, size_t bytes);
 /* Called before a context that CLBlast has seen is released. */
 void tsr_clblast_forget(void);
-tsr_status tsr_clblast_gemm(tsr_opencl_device *device, const tsr_gemm_call *call, tsr_error *error);
+
+/* Of the device's table, see device.h. */
+tsr_status tsr_opencl_timing_set(tsr_device *device, bool on, tsr_error *error);
+bool tsr_opencl_timing_probe(tsr_device *device, double *begin, double *end);
+void tsr_opencl_span_watch(tsr_device *device, tsr_device_span *span);
+bool tsr_opencl_span_take(tsr_device *device, tsr_device_span *span, double *begin, double *end);
+/* A command was enqueued while a span is watched. */
+void tsr_opencl_span_add(tsr_device_span *span, cl_event event);
 
 /* Launchers, one file each. */
 tsr_status tsr_opencl_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);

@@ -107,10 +107,11 @@ static tsr_status get_kernel(tsr_opencl_device *device, const tsr_map_call *call
                              cl_kernel *out, tsr_error *error) {
   char options[256];
   snprintf(options, sizeof options,
-           "-DREAL=%s -DVECTOR=%d -DOPERATION=%s -DUNARY=%s -DA_PANEL=%d -DB_PANEL=%d -DOUT_PANEL=%d",
+           "-DREAL=%s -DVECTOR=%d -DOPERATION=%s -DUNARY=%s -DA_PANEL=%d -DB_PANEL=%d -DOUT_PANEL=%d "
+           "-DBLOCKS=%d",
            call->dtype == TSR_F64 ? "double" : "float", work->vector, operation_names[call->kind],
            applies_unary(call->kind) ? unary_names[call->unary] : "NONE", work->a.panel, work->b.panel,
-           work->out.panel);
+           work->out.panel, work->block_columns > (cl_ulong)work->vector || work->block_rows > 1);
   return tsr_opencl_kernel_get(device, "elementwise.cl", "map", options, out, error);
 }
 
@@ -148,7 +149,9 @@ static tsr_status set_arguments(tsr_opencl_device *device, cl_kernel kernel, con
   };
   for (cl_uint i = 0; i < sizeof arguments / sizeof *arguments; i++) {
     cl_int code = clSetKernelArg(kernel, i, arguments[i].bytes, arguments[i].value);
-    if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clSetKernelArg of map", code, error);
+    if (code == CL_SUCCESS) continue;
+    tsr_opencl_kernel_abandon(device, kernel);
+    return tsr_opencl_fail(device, "clSetKernelArg of map", code, error);
   }
   return TSR_OK;
 }
@@ -171,9 +174,7 @@ tsr_status tsr_opencl_map(tsr_device *base, const tsr_map_call *call, tsr_error 
   TSR_RETURN_IF_FAILED(set_arguments(device, kernel, call, &work, error));
 
   bool cpu = device->facts.float_vector_width > 1;
-  size_t local[2] = {cpu ? 1 : GROUP_ITEMS, 1};
-  size_t items = (size_t)ceil_div(work.cols, work.block_columns);
-  size_t global[2] = {(size_t)ceil_div(items, local[0]) * local[0],
-                      (size_t)ceil_div(work.rows, work.block_rows)};
-  return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
+  const size_t local[2] = {cpu ? 1 : GROUP_ITEMS, 1};
+  return tsr_opencl_enqueue_rows(device, kernel, (size_t)ceil_div(work.cols, work.block_columns),
+                                 (size_t)ceil_div(work.rows, work.block_rows), local, error);
 }

@@ -8,9 +8,9 @@ tsr_status tsr_opencl_devices_list(tsr_context *context, tsr_device_list *list, 
   return TSR_OK;
 }
 
-tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const char *gemm, tsr_device **out,
-                                    tsr_error *error) {
-  (void)context, (void)native, (void)gemm;
+tsr_status tsr_opencl_device_create(tsr_context *context, void *native, const tsr_device_options *options,
+                                    tsr_device **out, tsr_error *error) {
+  (void)context, (void)native, (void)options;
   *out = NULL;
   return tsr_fail(
       error, TSR_ERROR_UNSUPPORTED,

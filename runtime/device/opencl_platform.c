@@ -72,6 +72,25 @@ static bool has_double(cl_device_id id) {
          config;
 }
 
+/* Vendors' own queries, of extensions whose headers not every system has. */
+enum { CAPABILITY_MAJOR_NV = 0x4000, CAPABILITY_MINOR_NV = 0x4001, SUB_GROUP_SIZES_INTEL = 0x4108 };
+
+static uint32_t read_capability(cl_device_id id) {
+  cl_uint major = 0, minor = 0;
+  if (clGetDeviceInfo(id, CAPABILITY_MAJOR_NV, sizeof major, &major, NULL) != CL_SUCCESS ||
+      clGetDeviceInfo(id, CAPABILITY_MINOR_NV, sizeof minor, &minor, NULL) != CL_SUCCESS)
+    return 0;
+  return 10 * major + minor;
+}
+
+static uint32_t read_sub_group_least(cl_device_id id) {
+  size_t sizes[16], bytes = 0, least = 0;
+  if (clGetDeviceInfo(id, SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes, &bytes) != CL_SUCCESS) return 0;
+  for (size_t i = 0; i < bytes / sizeof *sizes; i++)
+    if (!least || sizes[i] < least) least = sizes[i];
+  return (uint32_t)least;
+}
+
 cl_int tsr_opencl_facts_read(cl_device_id id, tsr_opencl_facts *facts) {
   memset(facts, 0, sizeof *facts);
   cl_platform_id platform = NULL;
@@ -96,6 +115,10 @@ cl_int tsr_opencl_facts_read(cl_device_id id, tsr_opencl_facts *facts) {
   facts->little_endian = read_flag(id, CL_DEVICE_ENDIAN_LITTLE);
   facts->f64 = has_double(id);
   facts->f16 = strstr(facts->extensions, "cl_khr_fp16") != NULL;
+  if (strstr(facts->extensions, "cl_nv_device_attribute_query"))
+    facts->compute_capability = read_capability(id);
+  if (strstr(facts->extensions, "cl_intel_required_subgroup_size"))
+    facts->sub_group_least = read_sub_group_least(id);
   return code;
 }
 

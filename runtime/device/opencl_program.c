@@ -1,9 +1,10 @@
 /* opencl_program.c: kernels, from this device's list, from the disk cache, or compiled.
  *
- * A binary is stored after a self-test and when the device closes, not when it is built: PoCL compiles a
- * kernel when it is first enqueued, others in clCreateKernel, and only a binary taken after that spares the
- * next process the work. A program that has grown since it was loaded (a work-group size that is new) is
- * stored again. */
+ * A binary is stored after its first command has ended, not when it is built: PoCL compiles a kernel when it
+ * is first enqueued, others in clCreateKernel, and only a binary taken after that spares the next process the
+ * work. Until then the program's lock is held, so that ranks that need it at the same time wait and then load
+ * it. A program that has grown since (a work-group size that is new) is stored again when a self-test has
+ * passed and when the device closes. */
 #include "device/opencl_device.h"
 
 #include <stdio.h>
@@ -15,6 +16,9 @@
 #include "base/text.h"
 #include "device/kernel_source.h"
 #include "device/program_cache.h"
+
+enum { INCLUDE_DEPTH_MAX = 8 };
+enum { LOCK_SECONDS = 60 }; /* what another process may take to compile a program */
 
 struct tsr_opencl_kernel {
   tsr_opencl_kernel *next;
@@ -54,18 +58,62 @@ static const char *embedded(const char *file) {
   return source->text;
 }
 
-/* The #line makes build logs name the true file. */
-tsr_status tsr_opencl_source_read(const tsr_opencl_device *device, const char *file, char **out,
-                                  tsr_error *error) {
+static tsr_status append_file(const tsr_opencl_device *device, const char *file, int depth, tsr_text *out,
+                              tsr_error *error);
+
+/* Appends text, with the file in the place of each line `#include "file"`: programs have no folder to search.
+ * The #line makes build logs name the true file. */
+static tsr_status append_text(const tsr_opencl_device *device, const char *name, const char *text, int depth,
+                              tsr_text *out, tsr_error *error) {
+  static const char include[] = "#include \"";
+  int number = 1;
+  tsr_text_append(out, "#line 1 \"%s\"\n", name);
+  for (const char *end; *text; text = end, number++) {
+    end = strchr(text, '\n');
+    end = end ? end + 1 : text + strlen(text);
+    if (strncmp(text, include, sizeof include - 1)) {
+      tsr_text_append(out, "%.*s", (int)(end - text), text);
+      continue;
+    }
+    char file[64];
+    const char *begin = text + sizeof include - 1;
+    snprintf(file, sizeof file, "%.*s", (int)strcspn(begin, "\"\n"), begin);
+    TSR_RETURN_IF_FAILED(append_file(device, file, depth + 1, out, error));
+    tsr_text_append(out, "\n#line %d \"%s\"\n", number + 1, name);
+  }
+  return TSR_OK;
+}
+
+static tsr_status append_file(const tsr_opencl_device *device, const char *file, int depth, tsr_text *out,
+                              tsr_error *error) {
   const char *folder = tsr_context_kernel_folder(device->base.context);
   char *path = *folder ? tsr_text_format("%s/%s", folder, file) : NULL;
   char *own = path ? read_file(path) : NULL;
   const char *text = own ? own : embedded(file);
-  *out = text ? tsr_text_format("#line 1 \"%s\"\n%s", own ? path : file, text) : NULL;
+  tsr_status status = TSR_OK;
+  if (!text) TSR_THROW(TSR_ERROR_NOT_FOUND, "kernel file %s: it is not in this library", file);
+  if (depth > INCLUDE_DEPTH_MAX)
+    TSR_THROW(TSR_ERROR_COMPILE, "kernel file %s: included %d deep, at most %d", file, depth,
+              INCLUDE_DEPTH_MAX);
+  TSR_TRY(append_text(device, own ? path : file, text, depth, out, error));
+done:
   free(own);
   free(path);
-  if (!text) return tsr_fail(error, TSR_ERROR_NOT_FOUND, "kernel file %s: it is not in this library", file);
-  return *out ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the source of %s", file);
+  return status;
+}
+
+tsr_status tsr_opencl_source_read(const tsr_opencl_device *device, const char *file, char **out,
+                                  tsr_error *error) {
+  tsr_text text = {0};
+  tsr_status status = append_file(device, file, 0, &text, error);
+  if (status == TSR_OK && text.failed)
+    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the source of %s", file);
+  if (status != TSR_OK) {
+    free(text.data);
+    text.data = NULL;
+  }
+  *out = text.data;
+  return status;
 }
 
 /* A log message is one line. */
@@ -137,6 +185,53 @@ static tsr_status compile(tsr_opencl_device *device, tsr_opencl_kernel *kernel, 
   return TSR_OK;
 }
 
+static void store(const tsr_opencl_device *device, tsr_opencl_kernel *kernel) {
+  size_t bytes = 0;
+  if (clGetProgramInfo(kernel->program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS)
+    return;
+  if (!bytes || bytes == kernel->stored_bytes) return;
+  unsigned char *binary = tsr_malloc(bytes);
+  if (binary &&
+      clGetProgramInfo(kernel->program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS)
+    tsr_cache_write(device->base.context, kernel->key, binary, bytes);
+  kernel->stored_bytes = bytes;
+  free(binary);
+}
+
+static void forget_fresh(tsr_opencl_device *device) {
+  if (!device->fresh) return;
+  tsr_cache_lock_release(&device->fresh_lock);
+  device->fresh = NULL;
+}
+
+static void store_fresh(tsr_opencl_device *device) {
+  if (device->fresh) store(device, device->fresh);
+  forget_fresh(device);
+}
+
+void tsr_opencl_kernel_settle(tsr_opencl_device *device, cl_kernel kernel) {
+  if (!device->fresh || device->fresh->kernel != kernel) return;
+  clFinish(device->queue);
+  store_fresh(device);
+}
+
+void tsr_opencl_kernel_abandon(tsr_opencl_device *device, cl_kernel kernel) {
+  if (device->fresh && device->fresh->kernel == kernel) forget_fresh(device);
+}
+
+/* One process compiles; others that came at the same time load what it has stored. Without a lock (no cache,
+ * or the other takes too long) everybody compiles for himself. */
+static tsr_status compile_once(tsr_opencl_device *device, tsr_opencl_kernel *kernel, const char *source,
+                               const char *options, tsr_error *error) {
+  store_fresh(device);
+  bool locked = tsr_cache_lock_take(device->base.context, TSR_CACHE_LOCK_PROGRAM, kernel->key, LOCK_SECONDS,
+                                    &device->fresh_lock);
+  if (locked) load_binary(device, kernel, options);
+  if (locked && !kernel->program) device->fresh = kernel;
+  if (locked && kernel->program) tsr_cache_lock_release(&device->fresh_lock);
+  return kernel->program ? TSR_OK : compile(device, kernel, source, options, error);
+}
+
 static tsr_status build(tsr_opencl_device *device, tsr_opencl_kernel *kernel, const char *file,
                         const char *name, const char *options, tsr_error *error) {
   tsr_status status = TSR_OK;
@@ -147,10 +242,11 @@ static tsr_status build(tsr_opencl_device *device, tsr_opencl_kernel *kernel, co
   const char *const parts[] = {"program", source, all, name};
   kernel->key = tsr_cache_key_of(device->fingerprint, parts, sizeof parts / sizeof *parts);
   load_binary(device, kernel, all);
-  if (!kernel->program) TSR_TRY(compile(device, kernel, source, all, error));
+  if (!kernel->program) TSR_TRY(compile_once(device, kernel, source, all, error));
   kernel->kernel = clCreateKernel(kernel->program, name, &code);
   if (!kernel->kernel) status = fail_build(device, kernel->program, kernel->label, code, error);
 done:
+  if (status != TSR_OK && device->fresh == kernel) forget_fresh(device);
   free(source);
   free(all);
   return status;
@@ -196,19 +292,6 @@ tsr_status tsr_opencl_kernel_get(tsr_opencl_device *device, const char *file, co
   return TSR_OK;
 }
 
-static void store(const tsr_opencl_device *device, tsr_opencl_kernel *kernel) {
-  size_t bytes = 0;
-  if (clGetProgramInfo(kernel->program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) != CL_SUCCESS)
-    return;
-  if (!bytes || bytes == kernel->stored_bytes) return;
-  unsigned char *binary = tsr_malloc(bytes);
-  if (binary &&
-      clGetProgramInfo(kernel->program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) == CL_SUCCESS)
-    tsr_cache_write(device->base.context, kernel->key, binary, bytes);
-  kernel->stored_bytes = bytes;
-  free(binary);
-}
-
 void tsr_opencl_kernels_store(tsr_opencl_device *device) {
   if (!*tsr_context_cache_folder(device->base.context)) return;
   for (tsr_opencl_kernel *kernel = device->kernels; kernel; kernel = kernel->next) store(device, kernel);
@@ -216,13 +299,14 @@ void tsr_opencl_kernels_store(tsr_opencl_device *device) {
 
 bool tsr_opencl_cache_lock(const tsr_opencl_device *device, double seconds, tsr_cache_lock *out) {
   static const char *const parts[] = {"lock"};
-  return tsr_cache_lock_take(device->base.context, tsr_cache_key_of(device->fingerprint, parts, 1), seconds,
-                             out);
+  return tsr_cache_lock_take(device->base.context, TSR_CACHE_LOCK_DEVICE,
+                             tsr_cache_key_of(device->fingerprint, parts, 1), seconds, out);
 }
 
 /* Ranks that end together have built the same kernels: one of them stores, the others do not wait for it. */
 void tsr_opencl_kernels_destroy(tsr_opencl_device *device) {
   tsr_cache_lock lock;
+  store_fresh(device);
   if (device->kernels && tsr_opencl_cache_lock(device, 0, &lock)) {
     tsr_opencl_kernels_store(device);
     tsr_cache_lock_release(&lock);

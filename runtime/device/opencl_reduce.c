@@ -104,6 +104,7 @@ static tsr_status set_arguments(tsr_opencl_device *device, cl_kernel kernel, ker
   for (cl_uint i = 0; i < count; i++) {
     cl_int code = clSetKernelArg(kernel, i, arguments[i].bytes, arguments[i].value);
     if (code == CL_SUCCESS) continue;
+    tsr_opencl_kernel_abandon(device, kernel);
     char text[64];
     snprintf(text, sizeof text, "clSetKernelArg %u of %s", (unsigned)i, kernel_names[kind]);
     return tsr_opencl_fail(device, text, code, error);
@@ -165,9 +166,9 @@ static tsr_status launch_lines(tsr_opencl_device *device, const tsr_reduce_call 
   TSR_RETURN_IF_FAILED(get_kernel(device, call, LINES, &kernel, error));
   TSR_RETURN_IF_FAILED(
       set_arguments(device, kernel, LINES, arguments, sizeof arguments / sizeof *arguments, error));
-  size_t local[2] = {(size_t)(LANES / lanes_per_item(device)), 1};
-  size_t global[2] = {(size_t)work->parts * local[0], (size_t)ceil_div(work->outputs, block_lines)};
-  return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
+  const size_t local[2] = {(size_t)(LANES / lanes_per_item(device)), 1};
+  return tsr_opencl_enqueue_rows(device, kernel, (size_t)work->parts * local[0],
+                                 (size_t)ceil_div(work->outputs, block_lines), local, error);
 }
 
 static tsr_status launch_rows(tsr_opencl_device *device, const tsr_reduce_call *call, const reduction *work,

@@ -43,6 +43,7 @@ typedef struct tsr_step_probe {
 
 tsr_status tsr_check_product(tsr_session *session, tsr_local *local, const tsr_step *step, uint64_t seed,
                              tsr_finding *finding, tsr_error *error);
+/* Of a product with fused nodes: the output holds the product alone. */
 tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, const tsr_step *step,
                                      uint64_t seed, tsr_step_probe *probe, tsr_error *error);
 tsr_status tsr_check_elements_after(tsr_session *session, tsr_local *local, const tsr_step *step,
@@ -50,8 +51,8 @@ tsr_status tsr_check_elements_after(tsr_session *session, tsr_local *local, cons
 
 void tsr_check_elements_drop(tsr_step_probe *probe);
 
-/* The rule of a NODE step. */
-tsr_rule tsr_check_rule(const tsr_plan *plan, const tsr_step *step);
+/* The rule that a node is computed by. */
+tsr_rule tsr_check_rule(const tsr_plan *plan, int node);
 /* A value's name for people. */
 const char *tsr_check_name(const tsr_plan *plan, tsr_value value, char *buffer, size_t bytes);
 

@@ -96,62 +96,112 @@ done:
   return status;
 }
 
-/* bias + activation in one step: the oracle of one after the other. */
-static void evaluate_fused(const tsr_node *unary, tsr_shape shape, double epsilon, double *expected,
-                           double *bound) {
-  tsr_oracle_value value = {expected, bound};
-  tsr_operator_rules_of(unary->op)->evaluate(unary, &shape, &shape, &value, epsilon, value);
+/* What a step reads: its node's inputs, and the other operands of the nodes computed with it. */
+typedef struct operands {
+  const tsr_plan *plan;
+  const tsr_step *step;
+  tsr_device *device;
+  tsr_rule rule;
+  bool owner;
+  double epsilon;
+  tsr_tensor inputs[TSR_NODE_INPUTS_MAX], fused[TSR_FUSED_MAX], output;
+} operands;
+
+static tsr_status find_operands(const tsr_session *session, const tsr_local *local, const tsr_step *step,
+                                operands *out, tsr_error *error) {
+  const tsr_plan *plan = session->plan;
+  const tsr_node *node = &plan->graph->nodes[step->node];
+  *out = (operands){.plan = plan,
+                    .step = step,
+                    .device = local->device,
+                    .rule = tsr_check_rule(plan, step->node),
+                    .owner = local->active_index == 0,
+                    .epsilon = tsr_dtype_epsilon(tsr_graph_at(plan->graph, step->value)->dtype)};
+  for (int j = 0; j < node->input_count; j++)
+    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[j],
+                                       out->rule.in[j], &out->inputs[j], error));
+  for (int i = 0; i < step->fused_count; i++) {
+    const tsr_fused *fused = &step->fused[i];
+    if (fused->operand < 0) continue;
+    TSR_RETURN_IF_FAILED(tsr_tensor_of(
+        plan, local->stores, local->active_index, plan->graph->nodes[fused->node].inputs[fused->operand],
+        tsr_check_rule(plan, fused->node).in[fused->operand], &out->fused[i], error));
+  }
+  return tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->to, &out->output, error);
 }
 
-static tsr_status expect_rows(const tsr_node *node, const tsr_node *fused, const tsr_rule *rule, bool owner,
-                              tsr_device *device, const tsr_tensor *inputs, double epsilon,
-                              tsr_step_probe *probe, tsr_error *error) {
+/* One node computed with the step's own: its oracle on what was expected so far. */
+static tsr_status expect_fused(const operands *o, int index, const tsr_step_probe *probe, int64_t i,
+                               tsr_shape shape, tsr_oracle_value expected, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  const tsr_fused *fused = &o->step->fused[index];
+  const tsr_node *node = &o->plan->graph->nodes[fused->node];
+  tsr_shape shapes[TSR_NODE_INPUTS_MAX] = {shape, shape};
+  tsr_oracle_value values[TSR_NODE_INPUTS_MAX] = {expected, expected}, operand = {0};
+  if (fused->operand >= 0) {
+    tsr_tensor rows = rows_of(o->fused[index], probe, i);
+    size_t count = (size_t)(rows.rows * rows.cols);
+    shapes[fused->operand] = tsr_shape_of(2, rows.rows, rows.cols);
+    operand = (tsr_oracle_value){tsr_calloc(count, sizeof(double)), tsr_calloc(count, sizeof(double))};
+    if (!operand.exact || !operand.error) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to check a step");
+    TSR_TRY(tsr_tensor_read(o->device, &rows, operand.exact, TSR_F64, rows.cols, 1, error));
+    values[fused->operand] = operand;
+  }
+  tsr_operator_rules_of(node->op)->evaluate(node, shapes, &shape, values, o->epsilon, expected);
+done:
+  free(operand.exact);
+  free(operand.error);
+  return status;
+}
+
+/* product: the output holds the product alone, which was checked; else the node's oracle comes first. */
+static tsr_status expect_rows(const operands *o, bool product, tsr_step_probe *probe, tsr_error *error) {
+  const tsr_node *node = &o->plan->graph->nodes[o->step->node];
   for (int64_t i = 0; i < probe->row_count; i += rows_together(probe, i)) {
-    tsr_tensor rows[TSR_NODE_INPUTS_MAX];
-    tsr_shape output = tsr_shape_of(2, rows_together(probe, i), probe->cols);
+    tsr_tensor rows[TSR_NODE_INPUTS_MAX], output = rows_of(o->output, probe, i);
+    tsr_shape shape = tsr_shape_of(2, rows_together(probe, i), probe->cols);
     double *expected = probe->expected + i * probe->cols, *bound = probe->bound + i * probe->cols;
-    for (int j = 0; j < node->input_count; j++) rows[j] = rows_of(inputs[j], probe, i);
-    TSR_RETURN_IF_FAILED(evaluate(node, rule, owner, device, rows, &output, epsilon, expected, bound, error));
-    if (fused) evaluate_fused(fused, output, epsilon, expected, bound);
+    for (int j = 0; j < node->input_count && !product; j++) rows[j] = rows_of(o->inputs[j], probe, i);
+    TSR_RETURN_IF_FAILED(product
+                             ? tsr_tensor_read(o->device, &output, expected, TSR_F64, probe->cols, 1, error)
+                             : evaluate(node, &o->rule, o->owner, o->device, rows, &shape, o->epsilon,
+                                        expected, bound, error));
+    for (int f = 0; f < o->step->fused_count; f++)
+      TSR_RETURN_IF_FAILED(expect_fused(o, f, probe, i, shape, (tsr_oracle_value){expected, bound}, error));
   }
   return TSR_OK;
+}
+
+static tsr_status expect_reduction(const operands *o, const tsr_local *local, tsr_step_probe *probe,
+                                   tsr_error *error) {
+  const tsr_plan *plan = o->plan;
+  const tsr_node *node = &plan->graph->nodes[o->step->node];
+  tsr_shape shape = tsr_plan_local_shape(plan, o->step->value, o->step->to, local->active_index);
+  tsr_node as_matrix = *node; /* [n] is seen as [1, n] */
+  if (tsr_graph_at(plan->graph, node->inputs[0])->shape.axes == 1) as_matrix.axis++;
+  if (tsr_graph_at(plan->graph, node->inputs[0])->shape.axes == 1 && node->op == TSR_OPERATOR_REDUCE)
+    shape = (tsr_shape){.axes = 1, .extent = {1}};
+  return evaluate(&as_matrix, &o->rule, o->owner, o->device, o->inputs, &shape, o->epsilon, probe->expected,
+                  probe->bound, error);
 }
 
 tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, const tsr_step *step,
                                      uint64_t seed, tsr_step_probe *probe, tsr_error *error) {
   tsr_status status = TSR_OK;
-  const tsr_plan *plan = session->plan;
-  const tsr_node *node = &plan->graph->nodes[step->node];
-  tsr_rule rule = tsr_check_rule(plan, step);
-  tsr_tensor inputs[TSR_NODE_INPUTS_MAX], output;
-  double epsilon = tsr_dtype_epsilon(tsr_graph_at(plan->graph, step->value)->dtype);
-  bool whole = is_reduction(node), owner = local->active_index == 0;
-  for (int j = 0; j < node->input_count; j++)
-    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[j], rule.in[j],
-                                       &inputs[j], error));
-  TSR_RETURN_IF_FAILED(
-      tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->to, &output, error));
-  if (tsr_tensor_is_empty(&output) || (whole && tsr_tensor_is_empty(&inputs[0]))) return TSR_OK;
-  if (whole && inputs[0].rows * inputs[0].cols > REDUCED_MAX) return TSR_OK;
+  const tsr_node *node = &session->plan->graph->nodes[step->node];
+  operands o;
+  const bool whole = is_reduction(node), product = node->op == TSR_OPERATOR_MATMUL;
+  TSR_RETURN_IF_FAILED(find_operands(session, local, step, &o, error));
+  if (tsr_tensor_is_empty(&o.output) || (whole && tsr_tensor_is_empty(&o.inputs[0]))) return TSR_OK;
+  if (whole && o.inputs[0].rows * o.inputs[0].cols > REDUCED_MAX) return TSR_OK;
   if (node->op == TSR_OPERATOR_SCALE && node->unit_axis)
-    inputs[0] = tsr_tensor_reshape(inputs[0], output.rows, output.cols);
-  choose_sample(&output, whole, seed, probe);
+    o.inputs[0] = tsr_tensor_reshape(o.inputs[0], o.output.rows, o.output.cols);
+  choose_sample(&o.output, whole, seed, probe);
   probe->count = probe->row_count * probe->cols;
   probe->expected = tsr_calloc((size_t)probe->count, sizeof(double));
   probe->bound = tsr_calloc((size_t)probe->count, sizeof(double));
   if (!probe->expected || !probe->bound) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to check a step");
-  if (whole) {
-    tsr_shape shape = tsr_plan_local_shape(plan, step->value, step->to, local->active_index);
-    tsr_node as_matrix = *node; /* [n] is seen as [1, n] */
-    if (tsr_graph_at(plan->graph, node->inputs[0])->shape.axes == 1) as_matrix.axis++;
-    if (tsr_graph_at(plan->graph, node->inputs[0])->shape.axes == 1 && node->op == TSR_OPERATOR_REDUCE)
-      shape = (tsr_shape){.axes = 1, .extent = {1}};
-    TSR_TRY(evaluate(&as_matrix, &rule, owner, local->device, inputs, &shape, epsilon, probe->expected,
-                     probe->bound, error));
-  } else {
-    const tsr_node *fused = step->fused < 0 ? NULL : &plan->graph->nodes[step->fused];
-    TSR_TRY(expect_rows(node, fused, &rule, owner, local->device, inputs, epsilon, probe, error));
-  }
+  TSR_TRY(whole ? expect_reduction(&o, local, probe, error) : expect_rows(&o, product, probe, error));
 done:
   if (status != TSR_OK) tsr_check_elements_drop(probe);
   return status;

@@ -49,11 +49,10 @@ double tsr_check_bound(tsr_dtype dtype, double magnitude, double products, doubl
   return magnitude + bound < largest ? bound + products * smallest : INFINITY;
 }
 
-tsr_rule tsr_check_rule(const tsr_plan *plan, const tsr_step *step) {
+tsr_rule tsr_check_rule(const tsr_plan *plan, int node) {
   tsr_rule rules[TSR_RULES_MAX];
-  const tsr_node *node = &plan->graph->nodes[step->node];
-  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
-  return rules[plan->decision.rules[step->node]];
+  tsr_operator_rules_of(plan->graph->nodes[node].op)->rules(plan->graph, &plan->graph->nodes[node], rules);
+  return rules[plan->decision.rules[node]];
 }
 
 const char *tsr_check_name(const tsr_plan *plan, tsr_value value, char *buffer, size_t bytes) {
@@ -156,16 +155,29 @@ static bool is_product(const lockstep *l, const tsr_step *step) {
   return l->session->plan->graph->nodes[step->node].op == TSR_OPERATOR_MATMUL;
 }
 
+static bool is_plain_product(const lockstep *l, const tsr_step *step) {
+  return is_product(l, step) && !step->fused_count;
+}
+
+/* A product with an epilogue is computed without it first, and checked; the whole step must then give what
+ * the epilogue makes of that. */
+static tsr_status before_local(lockstep *l, int index, const tsr_step *step, tsr_error *error) {
+  tsr_local *local = &l->session->locals[index];
+  if (is_product(l, step)) {
+    TSR_RETURN_IF_FAILED(tsr_local_launch(l->session, local, step, true, error));
+    TSR_RETURN_IF_FAILED(tsr_device_finish(local->device, error));
+    TSR_RETURN_IF_FAILED(tsr_check_product(l->session, local, step, l->seed, l->finding, error));
+  }
+  return tsr_check_elements_before(l->session, local, step, l->seed, &l->probes[index], error);
+}
+
 static tsr_status before_step(lockstep *l, const tsr_step *step, tsr_error *error) {
   tsr_status status = TSR_OK;
   if (has_sums(l, step)) return all_sums(l, step->value, step->from, &l->before, error);
-  if (step->kind != TSR_STEP_NODE || is_product(l, step)) return TSR_OK;
+  if (step->kind != TSR_STEP_NODE || is_plain_product(l, step)) return TSR_OK;
   for (int i = 0; i < l->session->local_count && status == TSR_OK; i++)
     if (l->session->locals[i].active_index >= 0)
-      status = tsr_local_blame(
-          &l->session->locals[i],
-          tsr_check_elements_before(l->session, &l->session->locals[i], step, l->seed, &l->probes[i], error),
-          error);
+      status = tsr_local_blame(&l->session->locals[i], before_local(l, i, step, error), error);
   return tsr_session_agree(l->session, status, error);
 }
 
@@ -254,7 +266,7 @@ static tsr_status after_step(lockstep *l, const tsr_step *step, tsr_error *error
   for (int i = 0; i < l->session->local_count && status == TSR_OK; i++) {
     tsr_local *local = &l->session->locals[i];
     if (local->active_index < 0) continue;
-    status = is_product(l, step)
+    status = is_plain_product(l, step)
                  ? tsr_check_product(l->session, local, step, l->seed, l->finding, error)
                  : tsr_check_elements_after(l->session, local, step, &l->probes[i], l->finding, error);
     tsr_local_blame(local, status, error);

@@ -151,10 +151,11 @@ static tsr_status start_collective(tsr_convert *convert, tsr_error *error) {
     }
   }
   convert->phase = TSR_CONVERT_COLLECTIVE;
+  convert->times.sent = tsr_clock_seconds();
   return tsr_collective_start(convert->collective, from, to, error);
 }
 
-static tsr_status end_collective(tsr_convert *convert, tsr_error *error) {
+static void unpack(tsr_convert *convert) {
   const tsr_tensor *to = &convert->to;
   void **pointers = in_place(convert) ? convert->from_pointers : convert->to_pointers;
   int64_t before, own;
@@ -164,10 +165,6 @@ static tsr_status end_collective(tsr_convert *convert, tsr_error *error) {
     own_block(convert, &before, &own);
     copy_flat(to, pointers, 0, whole_end(convert), own, true);
   }
-  TSR_RETURN_IF_FAILED(unmap_store(convert, &convert->from, convert->from_pointers, error));
-  if (!in_place(convert)) TSR_RETURN_IF_FAILED(unmap_store(convert, to, convert->to_pointers, error));
-  convert->phase = TSR_CONVERT_IDLE;
-  return TSR_OK;
 }
 
 tsr_status tsr_convert_test(tsr_convert *convert, bool *done, tsr_error *error) {
@@ -176,10 +173,22 @@ tsr_status tsr_convert_test(tsr_convert *convert, bool *done, tsr_error *error) 
   if (convert->phase == TSR_CONVERT_DEVICE) {
     TSR_RETURN_IF_FAILED(tsr_device_poll(convert->device, &now, error));
     if (!now) return TSR_OK;
+    convert->times.ready = tsr_clock_seconds();
     TSR_RETURN_IF_FAILED(start_collective(convert, error));
   }
   TSR_RETURN_IF_FAILED(tsr_collective_test(convert->collective, &now, error));
   if (!now) return TSR_OK;
+  convert->times.received = tsr_clock_seconds();
+  unpack(convert);
+  convert->times.ended = tsr_clock_seconds();
   *done = true;
-  return end_collective(convert, error);
+  return TSR_OK;
+}
+
+tsr_status tsr_convert_end(tsr_convert *convert, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(unmap_store(convert, &convert->from, convert->from_pointers, error));
+  if (!in_place(convert))
+    TSR_RETURN_IF_FAILED(unmap_store(convert, &convert->to, convert->to_pointers, error));
+  convert->phase = TSR_CONVERT_IDLE;
+  return TSR_OK;
 }

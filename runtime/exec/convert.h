@@ -18,6 +18,14 @@ typedef enum tsr_convert_phase {
 
 enum { TSR_CONVERT_PIECES_MAX = 64 };
 
+/* Seconds of the host's clock, of the last run. */
+typedef struct tsr_convert_times {
+  double ready;    /* the device has the source ready */
+  double sent;     /* it is packed: the collective begins */
+  double received; /* the collective has ended */
+  double ended;    /* it is unpacked */
+} tsr_convert_times;
+
 typedef struct tsr_convert {
   const tsr_plan *plan;
   const tsr_step *step;
@@ -29,6 +37,7 @@ typedef struct tsr_convert {
   char *packing; /* borrowed: the whole value, and this member's block where that is cut too */
   void *from_pointers[TSR_CONVERT_PIECES_MAX], *to_pointers[TSR_CONVERT_PIECES_MAX];
   tsr_convert_phase phase;
+  tsr_convert_times times;
 } tsr_convert;
 
 /* scratch and packing are borrowed until finish, and may be shared by all converts of a member. */
@@ -38,6 +47,8 @@ tsr_status tsr_convert_init(tsr_convert *convert, const tsr_plan *plan, const ts
 void tsr_convert_finish(tsr_convert *convert);
 
 tsr_status tsr_convert_begin(tsr_convert *convert, tsr_error *error);
+/* *done = it has ended; the device still has to be given both ends back by tsr_convert_end. */
 tsr_status tsr_convert_test(tsr_convert *convert, bool *done, tsr_error *error);
+tsr_status tsr_convert_end(tsr_convert *convert, tsr_error *error);
 
 #endif

@@ -19,12 +19,52 @@ static tsr_matrix operand_block(const tsr_tensor *tensor, bool transposed, int64
                     : tsr_tensor_block(tensor, row, rows, col, cols);
 }
 
-/* Sums over all of k into one block of c; the first product takes beta, the others add. */
+static bool is_row(const tsr_launch_fused *fused) {
+  return fused->role == TSR_FUSED_SCALE || fused->role == TSR_FUSED_BIAS;
+}
+
+/* Where the next cut of a fused operand comes, at most `end`. */
+static int64_t fused_end(const tsr_launch *launch, bool along_cols, int64_t position, int64_t end) {
+  for (int f = 0; f < launch->fused_count; f++) {
+    const tsr_launch_fused *fused = &launch->fused[f];
+    if (fused->role == TSR_FUSED_UNARY || (is_row(fused) && !along_cols)) continue;
+    end = smaller(end, next_cut(&fused->operand, along_cols, position));
+  }
+  return end;
+}
+
+/* The epilogue of a block of c. */
+static tsr_epilogue epilogue_of(const tsr_launch *launch, int64_t i, int64_t m, int64_t j, int64_t n) {
+  tsr_epilogue epilogue = {.activate = false};
+  for (int f = 0; f < launch->fused_count; f++) {
+    const tsr_launch_fused *fused = &launch->fused[f];
+    if (fused->role == TSR_FUSED_UNARY) {
+      epilogue.activate = true;
+      epilogue.unary = fused->node->unary;
+    } else if (fused->role == TSR_FUSED_BIAS) {
+      epilogue.bias = tsr_tensor_block(&fused->operand, 0, 1, j, n);
+    } else if (fused->role != TSR_FUSED_SCALE) {
+      *(fused->role == TSR_FUSED_GATE ? &epilogue.gate : &epilogue.residual) =
+          tsr_tensor_block(&fused->operand, i, m, j, n);
+    }
+  }
+  return epilogue;
+}
+
+/* Factors of the columns come before all else, and only where one product sums over all of k. */
+static tsr_matrix scale_of(const tsr_launch *launch, int64_t j, int64_t n) {
+  bool there = launch->fused_count && launch->fused[0].role == TSR_FUSED_SCALE;
+  return there ? tsr_tensor_block(&launch->fused[0].operand, 0, 1, j, n) : (tsr_matrix){0};
+}
+
+/* Sums over all of k into one block of c; the first product takes beta, the others add, the last one takes
+ * the epilogue. */
 static tsr_status launch_product(const tsr_launch *launch, tsr_gemm_call call, int64_t i, int64_t j,
                                  int64_t k, tsr_error *error) {
   const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1];
   for (int64_t p = 0; p < k; p += call.k) {
     call.k = smaller(next_cut(a, !call.transpose_a, p), next_cut(b, call.transpose_b, p)) - p;
+    if (p + call.k == k) call.epilogue = epilogue_of(launch, i, call.m, j, call.n);
     call.a = operand_block(a, call.transpose_a, i, call.m, p, call.k);
     call.b = operand_block(b, call.transpose_b, p, call.k, j, call.n);
     TSR_RETURN_IF_FAILED(tsr_device_gemm(launch->device, &call, error));
@@ -52,7 +92,7 @@ static tsr_status launch_matmul(const tsr_launch *launch, tsr_error *error) {
   if (tsr_tensor_is_empty(c)) return TSR_OK;
   TSR_RETURN_IF_FAILED(launch_summand(launch, &beta, error));
   if (!k) return beta == 0 ? tsr_tensor_zero(launch->device, c, error) : launch_scale(launch, beta, c, error);
-  tsr_gemm_call call = {.dtype = c->dtype,
+  tsr_gemm_call call = {.types = tsr_gemm_types_find(a->dtype, b->dtype),
                         .alpha = node->alpha,
                         .beta = beta,
                         .transpose_a = node->transpose_a,
@@ -60,9 +100,12 @@ static tsr_status launch_matmul(const tsr_launch *launch, tsr_error *error) {
                         .workspace = launch->workspace};
   for (int64_t i = 0; i < c->rows; i += call.m) {
     call.m = smaller(tsr_tensor_next_row(c, i), next_cut(a, node->transpose_a, i)) - i;
+    call.m = fused_end(launch, false, i, i + call.m) - i;
     for (int64_t j = 0; j < c->cols; j += call.n) {
       call.n = smaller(tsr_tensor_next_col(c, j), next_cut(b, !node->transpose_b, j)) - j;
+      call.n = fused_end(launch, true, j, j + call.n) - j;
       call.c = tsr_tensor_block(c, i, call.m, j, call.n);
+      call.scale = scale_of(launch, j, call.n);
       TSR_RETURN_IF_FAILED(launch_product(launch, call, i, j, k, error));
     }
   }
@@ -116,9 +159,9 @@ static tsr_status launch_scale(const tsr_launch *launch, double alpha, const tsr
 static tsr_status launch_add(const tsr_launch *launch, tsr_error *error) {
   const tsr_node *node = launch->node;
   const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1];
-  if (launch->fused)
+  if (launch->fused_count)
     return launch_map(launch->device,
-                      (tsr_map_call){.kind = TSR_MAP_BIAS_UNARY, .unary = launch->fused->unary}, a, b,
+                      (tsr_map_call){.kind = TSR_MAP_BIAS_UNARY, .unary = launch->fused[0].node->unary}, a, b,
                       &launch->output, error);
   /* A summand that only one owner adds counts as zero elsewhere. */
   double alpha = launch->rule->one_owner[0] && !launch->owner ? 0 : node->alpha;

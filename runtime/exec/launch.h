@@ -4,6 +4,13 @@
 
 #include "exec/tensor.h"
 
+/* A node computed in the step of another. */
+typedef struct tsr_launch_fused {
+  tsr_fused_role role;
+  const tsr_node *node;
+  tsr_tensor operand; /* of role scale, bias, gate, residual */
+} tsr_launch_fused;
+
 /* What a launcher works on: one member's part of a step. */
 typedef struct tsr_launch {
   const tsr_plan *plan;
@@ -13,7 +20,8 @@ typedef struct tsr_launch {
   bool owner; /* this member adds what only one owner may add */
   tsr_tensor inputs[TSR_NODE_INPUTS_MAX];
   tsr_tensor output;
-  const tsr_node *fused; /* the activation computed with a bias; NULL = none */
+  int fused_count;
+  tsr_launch_fused fused[TSR_FUSED_MAX];
   tsr_buffer *workspace;
 } tsr_launch;
 

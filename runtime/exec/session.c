@@ -195,6 +195,7 @@ static void destroy_local(tsr_local *local, const tsr_plan *plan) {
   for (int i = 0; local->converts && i < plan->step_count; i++) tsr_convert_finish(&local->converts[i]);
   for (int i = 0; local->stores && i < plan->storage_count; i++)
     tsr_store_finish(&local->stores[i], local->device);
+  tsr_trace_destroy(&local->trace, local->device);
   free(local->converts);
   free(local->stores);
   free(local->scratch);
@@ -215,8 +216,26 @@ void tsr_session_destroy(tsr_session **session) {
 
 /* ---- a step ---- */
 
-static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_step *step,
-                              tsr_error *error) {
+/* The nodes that are computed with a step's own. */
+static tsr_status find_fused(const tsr_plan *plan, const tsr_local *local, const tsr_step *step,
+                             tsr_launch *launch, tsr_error *error) {
+  for (int i = 0; i < step->fused_count; i++) {
+    const tsr_fused *fused = &step->fused[i];
+    const tsr_node *node = &plan->graph->nodes[fused->node];
+    tsr_launch_fused *out = &launch->fused[launch->fused_count++];
+    *out = (tsr_launch_fused){.role = fused->role, .node = node};
+    if (fused->operand < 0) continue;
+    tsr_rule rules[TSR_RULES_MAX];
+    tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+    tsr_place place = rules[plan->decision.rules[fused->node]].in[fused->operand];
+    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[fused->operand],
+                                       place, &out->operand, error));
+  }
+  return TSR_OK;
+}
+
+tsr_status tsr_local_launch(const tsr_session *session, const tsr_local *local, const tsr_step *step,
+                            bool alone, tsr_error *error) {
   const tsr_plan *plan = session->plan;
   if (step->kind == TSR_STEP_COPY) {
     tsr_tensor from, to;
@@ -233,8 +252,8 @@ static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_
                        .node = node,
                        .rule = &rules[plan->decision.rules[step->node]],
                        .device = local->device,
-                       .owner = local->active_index == 0,
-                       .fused = step->fused < 0 ? NULL : &plan->graph->nodes[step->fused]};
+                       .owner = local->active_index == 0};
+  if (!alone) TSR_RETURN_IF_FAILED(find_fused(plan, local, step, &launch, error));
   int workspace = tsr_plan_workspace(plan);
   if (workspace >= 0 && local->stores[workspace].piece_count)
     launch.workspace = local->stores[workspace].pieces[0];
@@ -246,21 +265,39 @@ static tsr_status launch_step(tsr_session *session, tsr_local *local, const tsr_
   return tsr_launch_node(&launch, error);
 }
 
+/* Between two stretches of the device's work the host does the rest. */
+static tsr_status advance_convert(tsr_session *session, tsr_local *local, tsr_trace *trace, bool *ended,
+                                  tsr_error *error) {
+  tsr_convert *convert = &local->converts[local->step];
+  uint64_t turn = session->step_count;
+  if (!local->converting) {
+    tsr_trace_begin(trace, local->device, local->step, TSR_TRACE_TO_HOST);
+    TSR_RETURN_IF_FAILED(tsr_convert_begin(convert, error));
+    TSR_RETURN_IF_FAILED(tsr_trace_end(trace, local->device, turn, local->step, TSR_TRACE_TO_HOST, error));
+  }
+  local->converting = true;
+  TSR_RETURN_IF_FAILED(tsr_convert_test(convert, ended, error));
+  if (!*ended) return TSR_OK;
+  tsr_trace_convert(trace, turn, local->step, convert);
+  tsr_trace_begin(trace, local->device, local->step, TSR_TRACE_TO_DEVICE);
+  TSR_RETURN_IF_FAILED(tsr_convert_end(convert, error));
+  local->report.comm_seconds += tsr_clock_seconds() - convert->times.ready;
+  local->converting = false;
+  return tsr_trace_end(trace, local->device, turn, local->step, TSR_TRACE_TO_DEVICE, error);
+}
+
 tsr_status tsr_local_advance(tsr_session *session, tsr_local *local, bool *ended, tsr_error *error) {
   const tsr_step *step = &session->plan->steps[local->step];
+  tsr_trace *trace = session->in_flight ? local->trace : NULL; /* steps that are checked are not normal */
   *ended = false;
   if (step->kind != TSR_STEP_CONVERT) {
-    TSR_RETURN_IF_FAILED(launch_step(session, local, step, error));
+    tsr_trace_begin(trace, local->device, local->step, TSR_TRACE_KERNELS);
+    TSR_RETURN_IF_FAILED(tsr_local_launch(session, local, step, false, error));
+    TSR_RETURN_IF_FAILED(
+        tsr_trace_end(trace, local->device, session->step_count, local->step, TSR_TRACE_KERNELS, error));
     *ended = true;
   } else {
-    tsr_convert *convert = &local->converts[local->step];
-    if (!local->converting) TSR_RETURN_IF_FAILED(tsr_convert_begin(convert, error));
-    local->converting = true;
-    bool waiting_for_others = convert->phase == TSR_CONVERT_COLLECTIVE;
-    TSR_RETURN_IF_FAILED(tsr_convert_test(convert, ended, error));
-    if (!waiting_for_others) local->collective_started = tsr_group_now(session->group);
-    if (*ended) local->report.comm_seconds += tsr_group_now(session->group) - local->collective_started;
-    if (*ended) local->converting = false;
+    TSR_RETURN_IF_FAILED(advance_convert(session, local, trace, ended, error));
   }
   if (*ended) local->step++;
   return TSR_OK;
@@ -314,6 +351,9 @@ static void note_seconds(tsr_session *session, double seconds) {
 static void end_own_part(tsr_session *session) {
   double seconds = tsr_group_now(session->group) - session->started;
   session->own_part_ended = true;
+  for (int i = 0; i < session->local_count; i++)
+    tsr_trace_turn_end(session->locals[i].trace, session->locals[i].device, session->step_count,
+                       session->step_status == TSR_OK);
   note_seconds(session, seconds);
   for (int i = 0; i < session->local_count; i++) {
     tsr_local *local = &session->locals[i];

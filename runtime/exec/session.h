@@ -7,6 +7,7 @@
 #include "comm/group.h"
 #include "exec/convert.h"
 #include "exec/launch.h"
+#include "exec/trace.h"
 
 /* One member that this process drives. */
 typedef struct tsr_local {
@@ -18,11 +19,11 @@ typedef struct tsr_local {
   void *scratch, *packing; /* host memory, shared by all converts */
   uint64_t allocated_bytes;
 
-  int step;        /* next step to be enqueued */
-  bool converting; /* step `step` has begun */
-  bool done;       /* all steps were enqueued and have ended */
-  double collective_started;
+  int step;             /* next step to be enqueued */
+  bool converting;      /* step `step` has begun */
+  bool done;            /* all steps were enqueued and have ended */
   uint64_t sent_before; /* counter of the group when the step began */
+  tsr_trace *trace;     /* NULL = nothing is recorded */
   tsr_member_report report;
 } tsr_local;
 
@@ -33,6 +34,7 @@ struct tsr_session {
   int local_count;
   tsr_local *locals;
   bool in_flight, poisoned;
+  bool tracing;
   bool own_part_ended; /* of the step in flight */
   tsr_status step_status;
   tsr_error step_error;
@@ -63,6 +65,9 @@ tsr_status tsr_local_blame(const tsr_local *local, tsr_status status, tsr_error 
 tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value,
                               tsr_tensor *out, tsr_error *error);
 
+/* Enqueues a NODE or COPY step; alone: without the nodes that are computed with it. */
+tsr_status tsr_local_launch(const tsr_session *session, const tsr_local *local, const tsr_step *step,
+                            bool alone, tsr_error *error);
 /* Enqueues NODE and COPY steps, begins and tests CONVERT steps, one step at most. *ended = step `local->step`
  * is behind (a node is when it is enqueued) and local->step was advanced. */
 tsr_status tsr_local_advance(tsr_session *session, tsr_local *local, bool *ended, tsr_error *error);

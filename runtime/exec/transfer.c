@@ -1,104 +1,10 @@
-/* What goes into a session and comes out of it: loading, binding, reading, gathering. */
+/* What goes into a session and comes out of it: binding, reading, gathering; loading is in load.c. */
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
 #include "exec/session.h"
 #include "io/convert.h"
-
-/* Rows that are read at a time, so that a file is read in its own order while panels are filled. */
-enum { ROWS_AT_A_TIME = 128 };
-
-static int64_t smaller(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
-
-/* Reads one block of a value that lies within one mapped piece: panel by panel, or at once. */
-static tsr_status load_block(const tsr_source *source, const tsr_graph_value *value, const int64_t *origin,
-                             const tsr_matrix *matrix, int64_t row, int64_t col, void *mapped,
-                             tsr_error *error) {
-  size_t size = tsr_dtype_bytes(value->dtype);
-  int axes = value->shape.axes;
-  int64_t width = matrix->panel ? matrix->panel : matrix->cols;
-  for (int64_t c = 0; c < matrix->cols; c += width) {
-    tsr_array array = {.dtype = value->dtype, .shape = value->shape};
-    int64_t start[TSR_AXES_MAX] = {0}, columns = smaller(width, matrix->cols - c);
-    if (axes == 2) {
-      start[0] = origin[0] + row;
-      array.shape.extent[0] = matrix->rows;
-      array.stride[0] = matrix->panel ? matrix->panel : matrix->ld;
-    }
-    if (axes) {
-      start[axes - 1] = origin[axes - 1] + col + c;
-      array.shape.extent[axes - 1] = columns;
-      array.stride[axes - 1] = 1;
-    }
-    array.data = (char *)mapped + (size_t)tsr_matrix_index(matrix, 0, c) * size;
-    TSR_RETURN_IF_FAILED(tsr_source_read(source, value->name, &value->shape, start, &array, error));
-  }
-  return TSR_OK;
-}
-
-static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value value,
-                             const tsr_source *source, tsr_error *error) {
-  const tsr_graph_value *at = tsr_graph_at(session->plan->graph, value);
-  tsr_place place = tsr_plan_final_place(session->plan, value);
-  int64_t origin[TSR_AXES_MAX], end;
-  tsr_tensor tensor;
-  if (at->shape.axes > 2)
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes: 2 at most can be loaded", at->name,
-                    at->shape.axes);
-  for (int axis = 0; axis < at->shape.axes; axis++)
-    tsr_plan_range(session->plan, value, place, axis, local->active_index, &origin[axis], &end);
-  TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, value, &tensor, error));
-  for (int64_t r = 0, rows; r < tensor.rows; r += rows) {
-    rows = tsr_tensor_next_row(&tensor, r) - r;
-    for (int64_t c = 0, cols; c < tensor.cols; c += cols) {
-      cols = tsr_tensor_next_col(&tensor, c) - c;
-      void *mapped;
-      tsr_buffer *buffer = tsr_tensor_block(&tensor, r, 1, c, 1).buffer;
-      TSR_RETURN_IF_FAILED(
-          tsr_device_host_wait(local->device, buffer, 0, buffer->bytes, TSR_HOST_READ_WRITE, &mapped, error));
-      tsr_status status = TSR_OK;
-      for (int64_t i = 0; i < rows && status == TSR_OK; i += ROWS_AT_A_TIME) {
-        tsr_matrix block = tsr_tensor_block(&tensor, r + i, smaller(ROWS_AT_A_TIME, rows - i), c, cols);
-        status = load_block(source, at, origin, &block, r + i, c, mapped, error);
-        /* A file may be read for minutes: the others hear that this rank lives. */
-        if (status == TSR_OK) status = tsr_group_beat(session->group, error);
-      }
-      TSR_RETURN_IF_FAILED(
-          tsr_device_host_end(local->device, buffer, mapped, status == TSR_OK ? error : NULL));
-      TSR_RETURN_IF_FAILED(status);
-    }
-  }
-  return tsr_device_finish(local->device, error);
-}
-
-static tsr_status load_local(tsr_session *session, tsr_local *local, const tsr_source *source,
-                             tsr_error *error) {
-  const tsr_graph *graph = session->plan->graph;
-  for (size_t id = 1; id < graph->value_count; id++) {
-    const tsr_graph_value *at = &graph->values[id];
-    if (at->kind == TSR_INTERMEDIATE || (at->kind != TSR_PARAMETER && !tsr_source_has(source, at->name)))
-      continue;
-    tsr_status status = load_value(session, local, (tsr_value){(uint32_t)id}, source, error);
-    if (status != TSR_OK) {
-      tsr_error_wrap(error, "while loading %s", at->name);
-      return status;
-    }
-  }
-  return TSR_OK;
-}
-
-tsr_status tsr_session_load(tsr_session *session, const tsr_source *source, tsr_error *error) {
-  TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_load", error));
-  tsr_status status = TSR_OK;
-  for (int i = 0; i < session->local_count && status == TSR_OK; i++)
-    if (session->locals[i].active_index >= 0)
-      status = tsr_local_blame(&session->locals[i], load_local(session, &session->locals[i], source, error),
-                               error);
-  return tsr_session_agree(session, status, error);
-}
 
 /* A view of the caller's as rows and columns; its shape must be what the member holds. */
 static tsr_status check_view(const tsr_session *session, const tsr_local *local, tsr_value value,

@@ -22,6 +22,23 @@ tsr_status tsr_graph_check_size(tsr_dtype dtype, const tsr_shape *shape, tsr_err
                   tsr_format_shape(text, sizeof text, shape));
 }
 
+/* All inputs have one type, but for the narrow weight of a product of f32. */
+static tsr_status check_type(const tsr_graph *graph, const tsr_node *node, int i, const char *role,
+                             tsr_error *error) {
+  tsr_dtype first = tsr_graph_at(graph, node->inputs[0])->dtype,
+            own = tsr_graph_at(graph, node->inputs[i])->dtype;
+  bool weight = node->op == TSR_OPERATOR_MATMUL && i == 1;
+  if (tsr_dtype_is_narrow(own) && !weight)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "%s, %s, is %s: a narrow weight can be operand b of a product, and nothing else; make it "
+                    "f32",
+                    role, tsr_graph_describe(graph, node->inputs[i]).text, tsr_dtype_name(own));
+  if (own == first || (weight && tsr_dtype_is_narrow(own) && first == TSR_F32)) return TSR_OK;
+  return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s is %s and a is %s, they must have one type%s", role,
+                  tsr_dtype_name(own), tsr_dtype_name(first),
+                  tsr_dtype_is_narrow(own) ? ", or a be f32" : "");
+}
+
 static tsr_status check_inputs(const tsr_graph *graph, const tsr_node *node, const tsr_operator_rules *rules,
                                tsr_error *error) {
   static const char *const roles[TSR_NODE_INPUTS_MAX] = {"a", "b", "c"};
@@ -30,11 +47,7 @@ static tsr_status check_inputs(const tsr_graph *graph, const tsr_node *node, con
                     rules->inputs_min, rules->inputs_max);
   for (int i = 0; i < node->input_count; i++) {
     TSR_RETURN_IF_FAILED(tsr_graph_check_value(graph, node->inputs[i], roles[i], error));
-    tsr_dtype first = tsr_graph_at(graph, node->inputs[0])->dtype,
-              other = tsr_graph_at(graph, node->inputs[i])->dtype;
-    if (other != first)
-      return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s is %s and a is %s, they must have one type",
-                      roles[i], tsr_dtype_name(other), tsr_dtype_name(first));
+    TSR_RETURN_IF_FAILED(check_type(graph, node, i, roles[i], error));
   }
   return TSR_OK;
 }

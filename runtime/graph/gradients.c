@@ -37,6 +37,15 @@ tsr_status tsr_adjoint_accumulate(tsr_graph *graph, tsr_adjoint term, tsr_adjoin
   return TSR_OK;
 }
 
+static tsr_status check_wanted(const tsr_graph *graph, tsr_value wanted, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(tsr_graph_check_value(graph, wanted, "gradients: a value in wrt", error));
+  tsr_dtype dtype = tsr_graph_at(graph, wanted)->dtype;
+  if (!tsr_dtype_is_narrow(dtype)) return TSR_OK;
+  return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                  "gradients: %s is %s and has no gradient: train in f32, narrow weights serve",
+                  tsr_graph_describe(graph, wanted).text, tsr_dtype_name(dtype));
+}
+
 /* Of each value that was there before. */
 typedef struct mark {
   bool needed;  /* a wanted value, or computed from one */
@@ -48,8 +57,7 @@ static tsr_status check_arguments(const tsr_graph *graph, tsr_value y, tsr_value
                                   size_t count, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_graph_check_open(graph, error));
   TSR_RETURN_IF_FAILED(tsr_graph_check_value(graph, y, "gradients: y", error));
-  for (size_t i = 0; i < count; i++)
-    TSR_RETURN_IF_FAILED(tsr_graph_check_value(graph, wrt[i], "gradients: a value in wrt", error));
+  for (size_t i = 0; i < count; i++) TSR_RETURN_IF_FAILED(check_wanted(graph, wrt[i], error));
   const tsr_graph_value *of = tsr_graph_at(graph, y);
   if (!dy.id && of->shape.axes)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,

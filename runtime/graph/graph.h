@@ -10,6 +10,7 @@
 #include <tessera/graph.h>
 
 #include "base/context.h"
+#include "base/gemm_facts.h"
 
 enum { TSR_NODE_INPUTS_MAX = 3, TSR_RULES_MAX = 16, TSR_LINKS_MAX = 12 };
 
@@ -117,8 +118,8 @@ typedef struct tsr_operator_rules {
   const char *name;
   int inputs_min, inputs_max;
   unsigned attributes; /* TSR_ATTRIBUTE_... */
-  /* Shape of the output from the inputs (set in node, all of one dtype), and its dtype, preset to the
-   * inputs'; called by tsr_graph_append. */
+  /* Shape of the output from the inputs (set in node; all of one dtype, but for a narrow weight), and its
+   * dtype, preset to the first input's; called by tsr_graph_append. */
   tsr_status (*shape)(const tsr_graph *graph, const tsr_node *node, tsr_dtype *dtype, tsr_shape *out,
                       tsr_error *error);
   /* Every legal rule; returns their number (at most TSR_RULES_MAX). The first replicates everything. */
@@ -166,6 +167,10 @@ tsr_status tsr_graph_check_size(tsr_dtype dtype, const tsr_shape *shape, tsr_err
 /* The common end of the leaves. */
 tsr_status tsr_graph_leaf(tsr_graph *graph, tsr_value_kind kind, const char *name, tsr_dtype dtype,
                           const tsr_shape *shape, tsr_value *out, tsr_error *error);
+/* The parameter of this name; no value if there is none. */
+tsr_value tsr_graph_parameter_named(const tsr_graph *graph, const char *name);
+/* What is behind a parameter's name in that of the factors of its columns. */
+#define TSR_SCALE_SUFFIX "_scale"
 /* value, an intermediate that is nobody's gradient yet, is the gradient of a parameter of the same shape. */
 tsr_status tsr_graph_mark_gradient(tsr_graph *graph, tsr_value value, tsr_value parameter, tsr_error *error);
 
@@ -178,6 +183,11 @@ void tsr_graph_truncate(tsr_graph *graph, size_t value_count, size_t node_count)
 
 /* Same axes, same extents. */
 bool tsr_shape_equal(const tsr_shape *a, const tsr_shape *b);
+
+/* The types that a matmul multiplies, as the dtype of its b: see base/gemm_facts.h. */
+static inline tsr_dtype tsr_matmul_dtype(const tsr_graph *graph, const tsr_node *node) {
+  return tsr_graph_at(graph, node->inputs[1])->dtype;
+}
 
 /* m, n, k of a matmul from the extents of its inputs. */
 void tsr_matmul_extents(const tsr_node *node, const tsr_shape *inputs, int64_t *m, int64_t *n, int64_t *k);

@@ -62,11 +62,20 @@ static tsr_status check_unused(const tsr_graph *graph, tsr_value_kind kind, cons
   return TSR_OK;
 }
 
-static tsr_status check_extents(const char *name, tsr_dtype dtype, const tsr_shape *shape, tsr_error *error) {
-  if (dtype != TSR_F32 && dtype != TSR_F64)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                    "\"%s\" has type %s: values are f32 or f64, files of other types are converted at load",
-                    name, tsr_dtype_name(dtype));
+static tsr_status check_dtype(tsr_value_kind kind, const char *name, tsr_dtype dtype, tsr_error *error) {
+  if (!tsr_dtype_is_narrow(dtype)) return TSR_OK;
+  if (!tsr_dtype_bytes(dtype))
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "\"%s\" has type ? (%d), expected a tsr_dtype", name,
+                    (int)dtype);
+  if (kind == TSR_PARAMETER) return TSR_OK;
+  return tsr_fail(
+      error, TSR_ERROR_INVALID_ARGUMENT,
+      "\"%s\" has type %s: inputs and states are f32 or f64, only parameters may be narrow; files "
+      "are converted at load",
+      name, tsr_dtype_name(dtype));
+}
+
+static tsr_status check_extents(const char *name, const tsr_shape *shape, tsr_error *error) {
   if (!shape)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "\"%s\" has shape NULL: give its extents", name);
   if (shape->axes < 0 || shape->axes > TSR_AXES_MAX)
@@ -96,7 +105,8 @@ tsr_status tsr_graph_leaf(tsr_graph *graph, tsr_value_kind kind, const char *nam
                           const tsr_shape *shape, tsr_value *out, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_graph_check_open(graph, error));
   TSR_RETURN_IF_FAILED(check_name(name, tsr_value_kind_name(kind), error));
-  TSR_RETURN_IF_FAILED(check_extents(name, dtype, shape, error));
+  TSR_RETURN_IF_FAILED(check_dtype(kind, name, dtype, error));
+  TSR_RETURN_IF_FAILED(check_extents(name, shape, error));
   TSR_RETURN_IF_FAILED(tsr_graph_check_size(dtype, shape, error));
   TSR_RETURN_IF_FAILED(check_unused(graph, kind, name, error));
   tsr_graph_value value = {
@@ -128,6 +138,10 @@ tsr_status tsr_graph_output(tsr_graph *graph, const char *name, tsr_value value,
   TSR_RETURN_IF_FAILED(check_name(name, "output", error));
   TSR_RETURN_IF_FAILED(check_unused(graph, TSR_INTERMEDIATE, name, error));
   tsr_graph_value *v = &graph->values[value.id];
+  if (tsr_dtype_is_narrow(v->dtype))
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "%s is %s: a narrow weight is no output; read the parameter itself",
+                    tsr_graph_describe(graph, value).text, tsr_dtype_name(v->dtype));
   if (v->output)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
                     "%s is the output \"%s\" already, it cannot be \"%s\" as well",
@@ -135,6 +149,13 @@ tsr_status tsr_graph_output(tsr_graph *graph, const char *name, tsr_value value,
   v->output = tsr_text_copy(name);
   if (!v->output) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the name \"%s\"", name);
   return TSR_OK;
+}
+
+tsr_value tsr_graph_parameter_named(const tsr_graph *graph, const char *name) {
+  for (uint32_t id = 1; id < graph->value_count; id++)
+    if (graph->values[id].kind == TSR_PARAMETER && !strcmp(graph->values[id].name, name))
+      return (tsr_value){id};
+  return TSR_NO_VALUE;
 }
 
 static uint32_t find_leaf(const tsr_graph *graph, const char *name) {

@@ -108,6 +108,10 @@ tsr_status tsr_graph_assign(tsr_graph *graph, tsr_value target, tsr_value value,
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
                     "%s is of kind %s, only a parameter or a state can be assigned",
                     tsr_graph_describe(graph, target).text, tsr_value_kind_name(t->kind));
+  if (tsr_dtype_is_narrow(t->dtype))
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "%s is %s, nothing can be assigned to it: train in f32, narrow weights serve",
+                    tsr_graph_describe(graph, target).text, tsr_dtype_name(t->dtype));
   if (t->assigned.id)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s is assigned %s already, once is allowed",
                     tsr_graph_describe(graph, target).text, tsr_graph_describe(graph, t->assigned).text);

@@ -1,5 +1,7 @@
 #include "io/convert.h"
 
+#include "base/narrow.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -11,92 +13,6 @@
  * -O2. */
 enum { STEP = 16 };
 
-static inline float float_of_bits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static inline uint32_t bits_of_float(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-/* Without a branch, and without a denormal f32 in between (a caller may have them flushed to zero): normal
- * numbers get their exponent moved by a product, which carries inf and NaN along; denormals are the fraction
- * of a number in [0.5, 1). After Maratyszcza's FP16 library. */
-static inline float widen_f16(uint16_t bits) {
-  uint32_t magnitude = bits & 0x7fffu, sign = (bits & 0x8000u) << 16;
-  uint32_t normal = bits_of_float(float_of_bits((magnitude << 13) + (UINT32_C(224) << 23)) * 0x1p-112f);
-  uint32_t denormal = bits_of_float(float_of_bits(magnitude | (UINT32_C(126) << 23)) - 0.5f);
-  uint32_t is_denormal = (uint32_t)((int32_t)(magnitude - 0x400) >> 31); /* all ones, or 0 */
-  return float_of_bits(sign | (denormal & is_denormal) | (normal & ~is_denormal));
-}
-
-static inline float widen_bf16(uint16_t bits) {
-  return float_of_bits((uint32_t)bits << 16);
-}
-
-/* The 16-bit format with `fraction` bits of fraction. */
-static inline uint16_t narrow(double value, int fraction) {
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  uint64_t sign = bits >> 63 << 15, infinity = (UINT64_C(0x7fff) >> fraction) << fraction;
-  uint64_t significand = bits & ((UINT64_C(1) << 52) - 1);
-  int exponent = (int)(bits >> 52 & 0x7ff), shift = 52 - fraction;
-  if (exponent == 0x7ff) {
-    uint64_t quiet = significand ? (UINT64_C(1) << (fraction - 1)) | significand >> shift : 0;
-    return (uint16_t)(sign | infinity | quiet);
-  }
-  if (!exponent) return (uint16_t)sign; /* f64 denormals are far below half of the least f16 and bf16 */
-  significand |= UINT64_C(1) << 52;
-  int target = exponent - 1023 + ((1 << (14 - fraction)) - 1); /* biased as the 16-bit format does */
-  if (target < 1) {
-    shift += 1 - target;
-    target = 1;
-  }
-  if (shift > 54) return (uint16_t)sign;
-  uint64_t kept = significand >> shift, rest = significand & ((UINT64_C(1) << shift) - 1);
-  uint64_t half = UINT64_C(1) << (shift - 1);
-  kept += rest > half || (rest == half && (kept & 1));
-  /* kept holds the leading one, which counts as one exponent step; a carry of the rounding does the same. */
-  uint64_t result = ((uint64_t)(target - 1) << fraction) + kept;
-  return (uint16_t)(sign | (result < infinity ? result : infinity));
-}
-
-static inline uint16_t narrow_f16(double value) {
-  return narrow(value, 10);
-}
-static inline uint16_t narrow_bf16(double value) {
-  return narrow(value, 7);
-}
-static inline float narrow_f32(double value) {
-  return (float)value;
-}
-static inline double narrow_f64(double value) {
-  return value;
-}
-static inline float widen_f32(float value) {
-  return value;
-}
-static inline double widen_f64(double value) {
-  return value;
-}
-
-float tsr_f16_widen(uint16_t bits) {
-  return widen_f16(bits);
-}
-float tsr_bf16_widen(uint16_t bits) {
-  return widen_bf16(bits);
-}
-uint16_t tsr_f16_narrow(double value) {
-  return narrow_f16(value);
-}
-uint16_t tsr_bf16_narrow(double value) {
-  return narrow_bf16(value);
-}
-
 static uint16_t bits_below(uint16_t bits) {
   if (bits & 0x8000) return (uint16_t)(bits + 1);
   return bits ? (uint16_t)(bits - 1) : 0x8001;
@@ -106,13 +22,15 @@ double tsr_dtype_below(tsr_dtype dtype, double value) {
   uint16_t bits;
   switch (dtype) {
   case TSR_F16:
-    bits = narrow_f16(value);
-    return widen_f16(bits) < value ? widen_f16(bits) : widen_f16(bits_below(bits));
+    bits = tsr_narrow_f16(value);
+    return tsr_widen_f16(bits) < value ? tsr_widen_f16(bits) : tsr_widen_f16(bits_below(bits));
   case TSR_BF16:
-    bits = narrow_bf16(value);
-    return widen_bf16(bits) < value ? widen_bf16(bits) : widen_bf16(bits_below(bits));
+    bits = tsr_narrow_bf16(value);
+    return tsr_widen_bf16(bits) < value ? tsr_widen_bf16(bits) : tsr_widen_bf16(bits_below(bits));
+  case TSR_I8: return ceil(value) - 1;
   case TSR_F32: return (float)value < value ? (float)value : nextafterf((float)value, -INFINITY);
-  case TSR_F64: break;
+  case TSR_F64:
+  case TSR_DTYPE_COUNT: break;
   }
   return nextafter(value, -INFINITY);
 }
@@ -130,13 +48,13 @@ typedef void (*tsr_convert_run)(const uint8_t *from, int64_t from_step, uint8_t 
         FROM_TYPE in[STEP];                                                                                  \
         TO_TYPE out[STEP];                                                                                   \
         memcpy(in, from + i * from_step, sizeof in);                                                         \
-        for (int k = 0; k < STEP; k++) out[k] = narrow_##TO(widen_##FROM(in[k]));                            \
+        for (int k = 0; k < STEP; k++) out[k] = tsr_narrow_##TO(tsr_widen_##FROM(in[k]));                    \
         memcpy(to + i * to_step, out, sizeof out);                                                           \
       }                                                                                                      \
     for (; i < count; i++) {                                                                                 \
       FROM_TYPE in;                                                                                          \
       memcpy(&in, from + i * from_step, sizeof in);                                                          \
-      TO_TYPE out = narrow_##TO(widen_##FROM(in));                                                           \
+      TO_TYPE out = tsr_narrow_##TO(tsr_widen_##FROM(in));                                                   \
       memcpy(to + i * to_step, &out, sizeof out);                                                            \
     }                                                                                                        \
   }
@@ -152,6 +70,14 @@ DEFINE_RUN(f16, uint16_t, bf16, uint16_t)
 DEFINE_RUN(bf16, uint16_t, f32, float)
 DEFINE_RUN(bf16, uint16_t, f64, double)
 DEFINE_RUN(bf16, uint16_t, f16, uint16_t)
+DEFINE_RUN(f32, float, i8, int8_t)
+DEFINE_RUN(f64, double, i8, int8_t)
+DEFINE_RUN(f16, uint16_t, i8, int8_t)
+DEFINE_RUN(bf16, uint16_t, i8, int8_t)
+DEFINE_RUN(i8, int8_t, f32, float)
+DEFINE_RUN(i8, int8_t, f64, double)
+DEFINE_RUN(i8, int8_t, f16, uint16_t)
+DEFINE_RUN(i8, int8_t, bf16, uint16_t)
 
 /* One dtype to itself: bits are moved, so that NaN payloads survive. */
 #define DEFINE_MOVE(SIZE)                                                                                    \
@@ -162,19 +88,37 @@ DEFINE_RUN(bf16, uint16_t, f16, uint16_t)
     else                                                                                                     \
       for (int64_t i = 0; i < count; i++) memcpy(to + i * to_step, from + i * from_step, SIZE);              \
   }
+DEFINE_MOVE(1)
 DEFINE_MOVE(2)
 DEFINE_MOVE(4)
 DEFINE_MOVE(8)
 
-static const tsr_convert_run runs[][4] = {
-    [TSR_F32] =
-        {[TSR_F32] = move_4, [TSR_F64] = f32_to_f64, [TSR_F16] = f32_to_f16, [TSR_BF16] = f32_to_bf16},
-    [TSR_F64] =
-        {[TSR_F32] = f64_to_f32, [TSR_F64] = move_8, [TSR_F16] = f64_to_f16, [TSR_BF16] = f64_to_bf16},
-    [TSR_F16] =
-        {[TSR_F32] = f16_to_f32, [TSR_F64] = f16_to_f64, [TSR_F16] = move_2, [TSR_BF16] = f16_to_bf16},
-    [TSR_BF16] =
-        {[TSR_F32] = bf16_to_f32, [TSR_F64] = bf16_to_f64, [TSR_F16] = bf16_to_f16, [TSR_BF16] = move_2},
+static const tsr_convert_run runs[TSR_DTYPE_COUNT][TSR_DTYPE_COUNT] = {
+    [TSR_F32] = {[TSR_F32] = move_4,
+                 [TSR_F64] = f32_to_f64,
+                 [TSR_F16] = f32_to_f16,
+                 [TSR_BF16] = f32_to_bf16,
+                 [TSR_I8] = f32_to_i8},
+    [TSR_F64] = {[TSR_F32] = f64_to_f32,
+                 [TSR_F64] = move_8,
+                 [TSR_F16] = f64_to_f16,
+                 [TSR_BF16] = f64_to_bf16,
+                 [TSR_I8] = f64_to_i8},
+    [TSR_F16] = {[TSR_F32] = f16_to_f32,
+                 [TSR_F64] = f16_to_f64,
+                 [TSR_F16] = move_2,
+                 [TSR_BF16] = f16_to_bf16,
+                 [TSR_I8] = f16_to_i8},
+    [TSR_BF16] = {[TSR_F32] = bf16_to_f32,
+                  [TSR_F64] = bf16_to_f64,
+                  [TSR_F16] = bf16_to_f16,
+                  [TSR_BF16] = move_2,
+                  [TSR_I8] = bf16_to_i8},
+    [TSR_I8] = {[TSR_F32] = i8_to_f32,
+                [TSR_F64] = i8_to_f64,
+                [TSR_F16] = i8_to_f16,
+                [TSR_BF16] = i8_to_bf16,
+                [TSR_I8] = move_1},
 };
 
 tsr_convert_run tsr_convert_run_of(tsr_dtype from, tsr_dtype to) {

@@ -1,4 +1,4 @@
-/* io/convert.h: element types turned into one another, one value or a whole strided block at a time.
+/* io/convert.h: element types turned into one another, a whole strided block at a time; see base/narrow.h.
  *
  * Narrowing rounds to nearest, ties to even; too large becomes infinity; denormals are kept; a NaN stays a
  * NaN (quiet, with its sign). Every narrowing starts from f64, so that nothing is rounded twice.
@@ -12,11 +12,6 @@
 #include <tessera/array.h>
 
 #include "base/error.h"
-
-float tsr_f16_widen(uint16_t bits);
-float tsr_bf16_widen(uint16_t bits);
-uint16_t tsr_f16_narrow(double value);
-uint16_t tsr_bf16_narrow(double value);
 
 /* Largest number of dtype that is < value; -inf if there is none. */
 double tsr_dtype_below(tsr_dtype dtype, double value);

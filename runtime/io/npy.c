@@ -8,7 +8,7 @@
 static const struct {
   const char *descr;
   tsr_dtype dtype;
-} dtypes[] = {{"<f4", TSR_F32}, {"<f8", TSR_F64}, {"<f2", TSR_F16}};
+} dtypes[] = {{"<f4", TSR_F32}, {"<f8", TSR_F64}, {"<f2", TSR_F16}, {"|i1", TSR_I8}};
 enum { DTYPES = sizeof dtypes / sizeof *dtypes, DESCR_BYTES = 32 };
 
 /* The header's text and how far it is read. */
@@ -95,7 +95,8 @@ static tsr_status read_order(reader *r, header *h, tsr_error *error) {
 
 static tsr_status read_descr(reader *r, header *h, tsr_error *error) {
   if (take(r, "["))
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "array of records: expected descr '<f4', '<f8' or '<f2'");
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
+                    "array of records: expected descr '<f4', '<f8', '<f2' or '|i1'");
   return read_string(r, h->descr, sizeof h->descr, error);
 }
 
@@ -171,7 +172,7 @@ static tsr_status check_header(const header *h, int64_t available, int *dtype, t
   while (*dtype < DTYPES && strcmp(h->descr, dtypes[*dtype].descr)) ++*dtype;
   if (*dtype == DTYPES)
     return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
-                    "dtype '%s': expected '<f4', '<f8' or '<f2'; save array.astype('<f4') instead",
+                    "dtype '%s': expected '<f4', '<f8', '<f2' or '|i1'; save array.astype('<f4') instead",
                     tsr_name_print(shown, sizeof shown, h->descr));
   int64_t bytes, count = tsr_tensor_count(&h->tensor), each = (int64_t)tsr_dtype_bytes(dtypes[*dtype].dtype);
   if (!tsr_multiply_fits(count, each, &bytes) || bytes != available)

@@ -17,7 +17,7 @@ static const struct {
 } dtypes[] = {
     {"F32", 32, true, TSR_F32},   {"F64", 64, true, TSR_F64}, {"F16", 16, true, TSR_F16},
     {"BF16", 16, true, TSR_BF16}, {"BOOL", 8, false, 0},      {"U8", 8, false, 0},
-    {"I8", 8, false, 0},          {"U16", 16, false, 0},      {"I16", 16, false, 0},
+    {"I8", 8, true, TSR_I8},      {"U16", 16, false, 0},      {"I16", 16, false, 0},
     {"U32", 32, false, 0},        {"I32", 32, false, 0},      {"U64", 64, false, 0},
     {"I64", 64, false, 0},        {"C64", 64, false, 0},      {"F8_E4M3", 8, false, 0},
     {"F8_E5M2", 8, false, 0},     {"F8_E8M0", 8, false, 0},   {"F6_E2M3", 6, false, 0},

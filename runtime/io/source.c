@@ -1,5 +1,6 @@
-#include <tessera/source.h>
+#include "io/source.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,19 @@ bool tsr_source_has(const tsr_source *source, const char *name) {
   if (!name) return false;
   place_of(source, name, &found);
   return found;
+}
+
+bool tsr_source_is_whole(const tsr_source *source, const char *name) {
+  bool found;
+  size_t place = place_of(source, name, &found);
+  if (!found) return false;
+  const entry *e = source->entries[place];
+  switch (e->kind) {
+  case ENTRY_FILE: return e->tensor->readable && e->tensor->dtype == TSR_I8;
+  case ENTRY_ARRAY: return e->array.dtype == TSR_I8;
+  case ENTRY_CONSTANT: return e->constant == rint(e->constant);
+  default: return e->random.kind == TSR_RANDOM_INTEGER;
+  }
 }
 
 /* Stores a copy of what under a copy of name. */
@@ -239,7 +253,7 @@ static tsr_status read_file(const entry *e, const tsr_shape *whole, const int64_
   tsr_name_print(shown, sizeof shown, e->tensor->name);
   if (!e->tensor->readable)
     return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
-                    "%s: tensor \"%s\" has dtype %s: convert it to F32, F64, F16 or BF16 to read it",
+                    "%s: tensor \"%s\" has dtype %s: convert it to F32, F64, F16, BF16 or I8 to read it",
                     e->file->path, shown, e->tensor->dtype_name);
   TSR_RETURN_IF_FAILED(tsr_tensor_shape(e->file, e->tensor, &held, error));
   tsr_shape seen = held;

@@ -140,6 +140,12 @@ static tsr_status make_buffers(tsr_plan *plan, tsr_error *error) {
       tsr_rule rules[TSR_RULES_MAX];
       const tsr_rule *rule = rule_of(plan, step->node, rules);
       for (int j = 0; j < node->input_count; j++) touch(plan, node->inputs[j], rule->in[j], i);
+      for (int f = 0; f < step->fused_count; f++) {
+        const tsr_fused *fused = &step->fused[f];
+        if (fused->operand < 0) continue;
+        rule = rule_of(plan, fused->node, rules);
+        touch(plan, graph->nodes[fused->node].inputs[fused->operand], rule->in[fused->operand], i);
+      }
     } else {
       touch(plan, step->value, step->from, i);
     }
@@ -276,9 +282,9 @@ static tsr_status add_workspace(tsr_plan *plan, tsr_error *error) {
         for (int j = 0; j < node->input_count; j++)
           inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
         tsr_matmul_extents(node, inputs, &m, &n, &k);
-        tsr_dtype dtype = tsr_graph_at(plan->graph, node->output)->dtype;
+        tsr_dtype dtype = tsr_matmul_dtype(plan->graph, node);
         const tsr_gemm_facts *facts = &plan->cluster->members[plan->decision.active[r]].gemm[dtype];
-        bytes = tsr_gemm_workspace_bytes(facts, dtype, node->transpose_a, node->transpose_b, m, n, k);
+        bytes = tsr_gemm_workspace_bytes(facts, (tsr_gemm_types)dtype, m, n, k);
       }
       if (!bytes) continue;
       if (index < 0) TSR_RETURN_IF_FAILED(add_storage(plan, TSR_MEMORY_WORKSPACE, &index, error));

@@ -76,7 +76,7 @@ static const struct {
 
 void tsr_cluster_estimate(tsr_cluster_member *member, uint32_t compute_units) {
   static const int64_t rows[] = {16, 128, 512}, sides[] = {128, 512, 1024};
-  double gflops = estimates[member->kind].gflops_per_unit * (compute_units ? compute_units : 1);
+  const double gflops = estimates[member->kind].gflops_per_unit * (compute_units ? compute_units : 1);
   member->estimated = true;
   member->memory_bandwidth = estimates[member->kind].memory_bandwidth;
   member->launch_seconds = estimates[member->kind].launch_seconds;
@@ -89,7 +89,7 @@ void tsr_cluster_estimate(tsr_cluster_member *member, uint32_t compute_units) {
         for (int j = 0; j < 3; j++) {
           double m = (double)rows[i], side = (double)sides[j];
           double weight_bytes = side * side * (double)tsr_dtype_bytes((tsr_dtype)dtype);
-          double compute = 2 * m * side * side / (gflops * 1e9 / (dtype + 1));
+          double compute = 2 * m * side * side / (gflops * 1e9 / (dtype == TSR_F64 ? 2 : 1));
           double memory = weight_bytes / member->memory_bandwidth;
           curve->points[curve->count++] = (tsr_gemm_point){
               rows[i], sides[j], member->launch_seconds + (compute > memory ? compute : memory)};

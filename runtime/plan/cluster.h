@@ -9,7 +9,9 @@
 #include "base/context.h"
 #include "base/gemm_facts.h"
 
-enum { TSR_GEMM_POINTS_MAX = 12, TSR_CLUSTER_DTYPES = 2 };
+/* Tables of members are indexed by what products multiply by: the dtype of b, the first so many of
+ * tsr_gemm_types. */
+enum { TSR_GEMM_POINTS_MAX = 12, TSR_CLUSTER_DTYPES = TSR_DTYPE_COUNT };
 
 /* Which operand of a product is transposed; curves are measured for each. */
 typedef enum tsr_gemm_form { TSR_GEMM_NN, TSR_GEMM_NT, TSR_GEMM_TN, TSR_GEMM_FORMS } tsr_gemm_form;
@@ -20,7 +22,7 @@ typedef struct tsr_gemm_point {
   double seconds;
 } tsr_gemm_point;
 
-/* Points on a grid: every m with every side, m slowest, both ascending. count = 0: the dtype is not
+/* Points on a grid: every m with every side, m slowest, both ascending. count = 0: the types are not
  * supported. */
 typedef struct tsr_gemm_curve {
   int count;

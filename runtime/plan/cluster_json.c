@@ -10,16 +10,14 @@ static const char schema[] = "tessera.cluster/1";
 static const char *const kind_names[] = {"cpu", "gpu", "other"};
 static const char *const form_names[TSR_GEMM_FORMS] = {"nn", "nt", "tn"};
 
-static json_t *blocking_to_json(const tsr_gemm_blocking *blocking) {
-  return json_pack("{s:i, s:i, s:i}", "k_block", blocking->k_block, "row_block", blocking->row_block,
-                   "panels_per_group", blocking->panels_per_group);
-}
-
+/* Parameters that a family does not have are 0, and left out. */
 static json_t *facts_to_json(const tsr_gemm_facts *facts) {
-  return json_pack("{s:s, s:i, s:i, s:i, s:b, s:o, s:o}", "family", tsr_gemm_family_name(facts->family),
-                   "tile_m", facts->tile_m, "tile_n", facts->tile_n, "panel", facts->panel, "prefetch",
-                   (int)facts->prefetch, "stored", blocking_to_json(&facts->stored), "copied",
-                   blocking_to_json(&facts->copied));
+  tsr_gemm_facts copy = *facts;
+  json_t *json = json_pack("{s:s}", "family", tsr_gemm_family_name(facts->family));
+  for (int i = 0; i < tsr_gemm_parameter_count(); i++)
+    if (*tsr_gemm_parameter(&copy, i))
+      json_object_set_new(json, tsr_gemm_parameter_name(i), json_integer(*tsr_gemm_parameter(&copy, i)));
+  return json;
 }
 
 static json_t *curve_to_json(const tsr_gemm_curve *curve) {
@@ -47,7 +45,7 @@ static json_t *member_to_json(const tsr_cluster_member *member) {
                 member->memory_bandwidth, "launch_seconds", member->launch_seconds);
   json_t *gemm = json_object();
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
-    json_object_set_new(gemm, tsr_dtype_name((tsr_dtype)dtype), gemm_to_json(member, dtype));
+    json_object_set_new(gemm, tsr_gemm_types_name((tsr_gemm_types)dtype), gemm_to_json(member, dtype));
   json_object_set_new(json, "gemm", gemm);
   return json;
 }
@@ -67,47 +65,21 @@ static int index_of(const char *name, const char *const *names, int count) {
   return -1;
 }
 
-/* Small whole numbers of an object. */
-struct tsr_json_number {
-  const char *key;
-  int *out;
-};
-
-static tsr_status read_numbers(const json_t *json, const char *path, const struct tsr_json_number *numbers,
-                               size_t count, tsr_error *error) {
-  for (size_t i = 0; i < count; i++) {
-    int64_t number;
-    TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, numbers[i].key, 0, 1 << 20, &number, error));
-    *numbers[i].out = (int)number;
-  }
-  return TSR_OK;
-}
-
-static tsr_status blocking_from_json(const json_t *facts, const char *path, const char *key,
-                                     tsr_gemm_blocking *blocking, tsr_error *error) {
-  json_t *json;
-  char place[128];
-  const struct tsr_json_number numbers[] = {{"k_block", &blocking->k_block},
-                                            {"row_block", &blocking->row_block},
-                                            {"panels_per_group", &blocking->panels_per_group}};
-  TSR_RETURN_IF_FAILED(tsr_json_object(facts, path, key, &json, error));
-  snprintf(place, sizeof place, "%s.%s", path, key);
-  return read_numbers(json, place, numbers, sizeof numbers / sizeof *numbers, error);
-}
-
 static tsr_status facts_from_json(const json_t *json, const char *path, tsr_gemm_facts *facts,
                                   tsr_error *error) {
   char family[16];
+  int64_t value;
   TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "family", family, sizeof family, error));
   facts->family = tsr_gemm_family_of(family);
   if (facts->family == TSR_GEMM_FAMILY_COUNT)
     return tsr_fail(error, TSR_ERROR_FORMAT, "%s.family: \"%s\" is not a GEMM family", path, family);
-  const struct tsr_json_number numbers[] = {
-      {"tile_m", &facts->tile_m}, {"tile_n", &facts->tile_n}, {"panel", &facts->panel}};
-  TSR_RETURN_IF_FAILED(read_numbers(json, path, numbers, sizeof numbers / sizeof *numbers, error));
-  TSR_RETURN_IF_FAILED(blocking_from_json(json, path, "stored", &facts->stored, error));
-  TSR_RETURN_IF_FAILED(blocking_from_json(json, path, "copied", &facts->copied, error));
-  return tsr_json_bool(json, path, "prefetch", &facts->prefetch, error);
+  for (int i = 0; i < tsr_gemm_parameter_count(); i++) {
+    const char *key = tsr_gemm_parameter_name(i);
+    if (!json_object_get(json, key)) continue;
+    TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, key, 0, tsr_gemm_parameter_most(i), &value, error));
+    *tsr_gemm_parameter(facts, i) = (int32_t)value;
+  }
+  return TSR_OK;
 }
 
 /* A curve must be a full grid, both axes ascending: interpolation relies on it. */
@@ -148,11 +120,13 @@ static tsr_status curve_from_json(const json_t *gemm, const char *path, const ch
   return TSR_OK;
 }
 
+/* Narrow weights may be missing: they are not supported then. */
 static tsr_status gemm_from_json(const json_t *gemms, const char *path, int dtype, tsr_cluster_member *member,
                                  tsr_error *error) {
   char place[96];
   json_t *gemm;
-  const char *name = tsr_dtype_name((tsr_dtype)dtype);
+  const char *name = tsr_gemm_types_name((tsr_gemm_types)dtype);
+  if (tsr_dtype_is_narrow((tsr_dtype)dtype) && !json_object_get(gemms, name)) return TSR_OK;
   snprintf(place, sizeof place, "%s.%s", path, name);
   TSR_RETURN_IF_FAILED(tsr_json_object(gemms, path, name, &gemm, error));
   TSR_RETURN_IF_FAILED(facts_from_json(gemm, place, &member->gemm[dtype], error));

@@ -70,7 +70,7 @@ double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, c
   if (node->op != TSR_OPERATOR_MATMUL) return tsr_cost_elementwise(member, moved);
   int64_t m, n, k;
   tsr_matmul_extents(node, inputs, &m, &n, &k);
-  return tsr_cost_gemm(member, tsr_graph_at(graph, node->output)->dtype, tsr_gemm_form_of(node), m, n, k);
+  return tsr_cost_gemm(member, tsr_matmul_dtype(graph, node), tsr_gemm_form_of(node), m, n, k);
 }
 
 /* Bytes per second between a device with memory of its own and its host: PCIe 3 x16, as nothing was measured.

@@ -6,9 +6,9 @@
 #include "graph/graph.h"
 #include "plan/cluster.h"
 
-/* c[m,n] = op(a)[m,k] op(b)[k,n] in f32 or f64 on a member: bilinear in (log m, log sqrt(n k)) between the
- * logarithms of the measured times; beyond the grid it grows as the flops do, below it falls as the first
- * interval does, never below a launch. 0 if an extent is 0. */
+/* c[m,n] = op(a)[m,k] op(b)[k,n] with a b of this dtype on a member: bilinear in (log m, log sqrt(n k))
+ * between the logarithms of the measured times; beyond the grid it grows as the flops do, below it falls as
+ * the first interval does, never below a launch. 0 if an extent is 0. */
 double tsr_cost_gemm(const tsr_cluster_member *member, tsr_dtype dtype, tsr_gemm_form form, int64_t m,
                      int64_t n, int64_t k);
 

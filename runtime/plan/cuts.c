@@ -50,13 +50,21 @@ static int64_t *offsets_of(const tsr_plan *plan, size_t dim) {
   return plan->decision.offsets + dim * (size_t)(plan->decision.active_count + 1);
 }
 
+static bool has_dtype(const tsr_graph *graph, int dtype) {
+  for (size_t id = 1; id < graph->value_count; id++)
+    if ((int)graph->values[id].dtype == dtype) return true;
+  return false;
+}
+
 /* Whole register tiles where every member would still get several, single elements otherwise. */
 static int64_t grain_of(const tsr_plan *plan, size_t dim) {
   int64_t tile = 1;
-  for (int r = 0; r < plan->decision.active_count; r++)
-    for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
+  for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++) {
+    if (!has_dtype(plan->graph, dtype)) continue;
+    for (int r = 0; r < plan->decision.active_count; r++)
       if (active_member(plan, r)->gemm[dtype].tile_n > tile)
         tile = active_member(plan, r)->gemm[dtype].tile_n;
+  }
   while (tile > 1 && plan->dim_extents[dim] < 4 * tile * plan->decision.active_count) tile /= 2;
   /* Of a very long dimension, larger grains: no more than a thousand per member. */
   while (plan->dim_extents[dim] / tile > 1024 * (int64_t)plan->decision.active_count) tile *= 2;

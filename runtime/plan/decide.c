@@ -170,8 +170,11 @@ static void copy_decision(const tsr_plan *plan, tsr_decision *to, const tsr_deci
 static bool computes(const tsr_plan *plan, int member) {
   for (size_t i = 0; i < plan->graph->node_count; i++) {
     if (plan->decision.rules[i] < 0) continue;
-    tsr_dtype dtype = tsr_graph_at(plan->graph, plan->graph->nodes[i].output)->dtype;
-    if (plan->cluster->members[member].gemm[dtype].family == TSR_GEMM_NONE) return false;
+    const tsr_node *node = &plan->graph->nodes[i];
+    const tsr_gemm_facts *gemm = plan->cluster->members[member].gemm;
+    if (gemm[tsr_graph_at(plan->graph, node->output)->dtype].family == TSR_GEMM_NONE) return false;
+    if (node->op == TSR_OPERATOR_MATMUL && gemm[tsr_matmul_dtype(plan->graph, node)].family == TSR_GEMM_NONE)
+      return false;
   }
   return true;
 }
@@ -505,7 +508,8 @@ tsr_status tsr_plan_decide_with(tsr_plan *plan, tsr_search_options options, tsr_
   if (!able || (able < plan->cluster->member_count && has_offset_pins(plan->graph)))
     TSR_THROW(TSR_ERROR_UNSUPPORTED, "%d of %d devices compute in the types of this graph%s", able,
               plan->cluster->member_count,
-              able ? "; pins with offsets need all of them" : ": choose another dtype");
+              able ? "; pins with offsets need all of them"
+                   : ": choose another dtype, or measure the cluster again");
   double price;
   TSR_TRY(try_prices(plan, order, able, options, &best.decision, &result, &price, error));
   if (!result.allowed)

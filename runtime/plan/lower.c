@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "plan/buffers.h"
 #include "plan/cost.h"
+#include "plan/fuse.h"
 #include "plan/plan.h"
 
 static const double DEFAULT_RESERVE = 0.05, GPU_RESERVE_BYTES = 268435456;
@@ -57,7 +58,6 @@ static tsr_status provide(lowering *l, tsr_value value, tsr_place place) {
   *exists |= tsr_place_bit(made);
   return add_step(l, (tsr_step){.kind = TSR_STEP_CONVERT,
                                 .node = -1,
-                                .fused = -1,
                                 .value = value,
                                 .from = choice->produced,
                                 .to = made,
@@ -69,55 +69,32 @@ static bool is_live(const tsr_plan *plan, size_t node) {
   return plan->decision.rules[node] >= 0;
 }
 
-static int live_readers(const lowering *l, tsr_value value) {
-  int count = 0;
-  for (size_t i = 0; i < l->plan->graph->node_count; i++)
-    for (int j = 0; is_live(l->plan, i) && j < l->plan->graph->nodes[i].input_count; j++)
-      count += l->plan->graph->nodes[i].inputs[j].id == value.id;
-  return count;
-}
-
-/* Index of the activation that can be computed together with this addition of a bias; -1 = none: f(a + b) in
- * one pass, if nobody else wants a + b, and both are computed in the same layout. */
-static int fusable(const lowering *l, int node_index) {
-  const tsr_graph *graph = l->plan->graph;
-  const tsr_node *add = &graph->nodes[node_index];
-  const tsr_graph_value *sum = tsr_graph_at(graph, add->output);
-  if (add->op != TSR_OPERATOR_ADD || add->alpha != 1 || add->beta != 1 || sum->output || sum->assigned.id)
-    return -1;
-  if (live_readers(l, add->output) != 1) return -1;
-  tsr_choice choice = l->plan->decision.choices[add->output.id];
-  if (choice.present != tsr_place_bit(choice.produced)) return -1;
-  for (size_t i = (size_t)node_index + 1; i < graph->node_count; i++) {
-    const tsr_node *unary = &graph->nodes[i];
-    if (!is_live(l->plan, i) || unary->inputs[0].id != add->output.id) continue;
-    bool fits = unary->op == TSR_OPERATOR_UNARY &&
-                l->plan->decision.choices[unary->output.id].produced == choice.produced;
-    return fits ? (int)i : -1;
-  }
-  return -1;
-}
-
-static bool is_assign_source(const tsr_graph *graph, tsr_value value) {
-  for (size_t id = 1; id < graph->value_count; id++)
-    if (graph->values[id].assigned.id == value.id) return true;
-  return false;
+/* The layouts in which a node wants its inputs. */
+static tsr_rule rule_of(const tsr_plan *plan, int index) {
+  const tsr_node *node = &plan->graph->nodes[index];
+  tsr_rule rules[TSR_RULES_MAX];
+  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
+  return rules[plan->decision.rules[index]];
 }
 
 static tsr_status lower_node(lowering *l, int index, bool *done) {
   const tsr_plan *plan = l->plan;
   const tsr_node *node = &plan->graph->nodes[index];
-  tsr_rule rules[TSR_RULES_MAX];
-  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
-  const tsr_rule *rule = &rules[plan->decision.rules[index]];
-  for (int j = 0; j < node->input_count; j++) TSR_RETURN_IF_FAILED(provide(l, node->inputs[j], rule->in[j]));
-  int fused = is_assign_source(plan->graph, node->output) ? -1 : fusable(l, index);
-  tsr_value output = fused < 0 ? node->output : plan->graph->nodes[fused].output;
-  if (fused >= 0) done[fused] = true;
-  tsr_place produced = plan->decision.choices[output.id].produced;
-  l->exists[output.id] = tsr_place_bit(produced);
-  return add_step(
-      l, (tsr_step){.kind = TSR_STEP_NODE, .node = index, .fused = fused, .value = output, .to = produced});
+  tsr_rule rule = rule_of(plan, index);
+  tsr_step step = {.kind = TSR_STEP_NODE, .node = index};
+  tsr_plan_fuse(plan, &step);
+  for (int j = 0; j < node->input_count; j++) TSR_RETURN_IF_FAILED(provide(l, node->inputs[j], rule.in[j]));
+  for (int i = 0; i < step.fused_count; i++) {
+    const tsr_fused *fused = &step.fused[i];
+    done[fused->node] = true;
+    if (fused->operand < 0) continue;
+    rule = rule_of(plan, fused->node);
+    TSR_RETURN_IF_FAILED(
+        provide(l, plan->graph->nodes[fused->node].inputs[fused->operand], rule.in[fused->operand]));
+  }
+  step.to = plan->decision.choices[step.value.id].produced;
+  l->exists[step.value.id] = tsr_place_bit(step.to);
+  return add_step(l, step);
 }
 
 /* What must stand at the end: outputs where they are to be read, assigned values where their targets are. */
@@ -137,7 +114,6 @@ static tsr_status add_copy(lowering *l, tsr_value target) {
   tsr_place place = l->plan->decision.choices[target.id].produced;
   return add_step(l, (tsr_step){.kind = TSR_STEP_COPY,
                                 .node = -1,
-                                .fused = -1,
                                 .value = tsr_graph_at(l->plan->graph, target)->assigned,
                                 .target = target,
                                 .from = place,
@@ -197,24 +173,64 @@ static const char *bound_of(const tsr_plan *plan, const tsr_step *step, int acti
   return product && memory < 0.7 * seconds ? "compute" : "memory";
 }
 
-/* Seconds of a computing step on one member. */
-static double step_seconds(const tsr_plan *plan, const tsr_step *step, int r, double *bytes) {
+static tsr_step_cost copy_cost(const tsr_plan *plan, const tsr_step *step, int r) {
   const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[r]];
-  if (step->kind == TSR_STEP_COPY) {
-    tsr_shape shape = tsr_plan_local_shape(plan, step->value, step->to, r);
-    *bytes = 2.0 * (double)tsr_shape_count(&shape) *
-             (double)tsr_dtype_bytes(tsr_graph_at(plan->graph, step->value)->dtype);
-    return tsr_cost_elementwise(member, *bytes);
+  tsr_shape shape = tsr_plan_local_shape(plan, step->value, step->to, r);
+  double bytes = 2.0 * (double)tsr_shape_count(&shape) *
+                 (double)tsr_dtype_bytes(tsr_graph_at(plan->graph, step->value)->dtype);
+  return (tsr_step_cost){.seconds = tsr_cost_elementwise(member, bytes), .bytes = bytes};
+}
+
+static tsr_step_cost convert_cost(const tsr_plan *plan, const tsr_step *step, int r) {
+  int64_t counts[plan->decision.active_count];
+  tsr_collective_options options;
+  tsr_plan_collective(plan, step, counts, &options);
+  return (tsr_step_cost){.seconds = tsr_cost_collective(plan->cluster, &options) + plan->straggle_seconds,
+                         .bytes = (double)tsr_collective_sent_bytes(&options, r)};
+}
+
+/* Bytes of what the fused nodes read beside the step's own result. */
+static double fused_bytes(const tsr_plan *plan, const tsr_step *step, int r) {
+  double bytes = 0;
+  for (int i = 0; i < step->fused_count; i++) {
+    const tsr_fused *fused = &step->fused[i];
+    if (fused->operand < 0) continue;
+    tsr_value operand = plan->graph->nodes[fused->node].inputs[fused->operand];
+    tsr_shape shape = tsr_plan_local_shape(plan, operand, rule_of(plan, fused->node).in[fused->operand], r);
+    bytes +=
+        (double)tsr_shape_count(&shape) * (double)tsr_dtype_bytes(tsr_graph_at(plan->graph, operand)->dtype);
   }
-  const tsr_node *node = &plan->graph->nodes[step->node];
-  tsr_rule rules[TSR_RULES_MAX];
-  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
-  const tsr_rule *rule = &rules[plan->decision.rules[step->node]];
+  return bytes;
+}
+
+static tsr_step_cost lone_node_cost(const tsr_plan *plan, int index, int r) {
+  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[r]];
+  const tsr_node *node = &plan->graph->nodes[index];
+  tsr_rule rule = rule_of(plan, index);
   tsr_shape inputs[TSR_NODE_INPUTS_MAX];
   for (int j = 0; j < node->input_count; j++)
-    inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
-  tsr_shape output = tsr_plan_local_shape(plan, node->output, rule->out, r);
-  return tsr_cost_node(member, plan->graph, node, inputs, &output, bytes);
+    inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule.in[j], r);
+  tsr_shape output = tsr_plan_local_shape(plan, node->output, rule.out, r);
+  tsr_step_cost cost = {.flops = tsr_operator_rules_of(node->op)->flops(node, inputs, &output)};
+  cost.seconds = tsr_cost_node(member, plan->graph, node, inputs, &output, &cost.bytes);
+  return cost;
+}
+
+static tsr_step_cost node_cost(const tsr_plan *plan, const tsr_step *step, int r) {
+  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[r]];
+  tsr_step_cost cost = lone_node_cost(plan, step->node, r);
+  for (int i = 0; i < step->fused_count; i++)
+    cost.flops += lone_node_cost(plan, step->fused[i].node, r).flops;
+  double more = fused_bytes(plan, step, r);
+  cost.bytes += more;
+  cost.seconds += more / member->memory_bandwidth;
+  return cost;
+}
+
+tsr_step_cost tsr_plan_step_cost(const tsr_plan *plan, const tsr_step *step, int active_index) {
+  return step->kind == TSR_STEP_COPY      ? copy_cost(plan, step, active_index)
+         : step->kind == TSR_STEP_CONVERT ? convert_cost(plan, step, active_index)
+                                          : node_cost(plan, step, active_index);
 }
 
 static void time_convert(tsr_plan *plan, tsr_step *step, double *clocks) {
@@ -237,13 +253,13 @@ static void time_convert(tsr_plan *plan, tsr_step *step, double *clocks) {
 static void time_compute(tsr_plan *plan, tsr_step *step, double *clocks) {
   step->bound_by = "launch";
   for (int r = 0; r < plan->decision.active_count; r++) {
-    double bytes = 0, seconds = step_seconds(plan, step, r, &bytes);
-    clocks[r] += seconds;
-    plan->members[plan->decision.active[r]].compute_seconds += seconds;
-    if ((uint64_t)bytes > step->bytes) step->bytes = (uint64_t)bytes;
-    if (seconds <= step->seconds) continue;
-    step->seconds = seconds;
-    step->bound_by = bound_of(plan, step, r, seconds, bytes);
+    tsr_step_cost cost = tsr_plan_step_cost(plan, step, r);
+    clocks[r] += cost.seconds;
+    plan->members[plan->decision.active[r]].compute_seconds += cost.seconds;
+    if ((uint64_t)cost.bytes > step->bytes) step->bytes = (uint64_t)cost.bytes;
+    if (cost.seconds <= step->seconds) continue;
+    step->seconds = cost.seconds;
+    step->bound_by = bound_of(plan, step, r, cost.seconds, cost.bytes);
   }
 }
 
@@ -265,22 +281,12 @@ static void predict(tsr_plan *plan) {
 /* Each member's part of the floating-point work. */
 static void share_work(tsr_plan *plan) {
   double total = 0;
-  for (int i = 0; i < plan->step_count; i++) {
-    if (plan->steps[i].kind != TSR_STEP_NODE) continue;
-    const tsr_node *node = &plan->graph->nodes[plan->steps[i].node];
-    tsr_rule rules[TSR_RULES_MAX];
-    tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
-    const tsr_rule *rule = &rules[plan->decision.rules[plan->steps[i].node]];
-    for (int r = 0; r < plan->decision.active_count; r++) {
-      tsr_shape inputs[TSR_NODE_INPUTS_MAX];
-      for (int j = 0; j < node->input_count; j++)
-        inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
-      tsr_shape output = tsr_plan_local_shape(plan, node->output, rule->out, r);
-      double flops = tsr_operator_rules_of(node->op)->flops(node, inputs, &output);
+  for (int i = 0; i < plan->step_count; i++)
+    for (int r = 0; r < plan->decision.active_count && plan->steps[i].kind == TSR_STEP_NODE; r++) {
+      double flops = tsr_plan_step_cost(plan, &plan->steps[i], r).flops;
       plan->members[plan->decision.active[r]].share += flops;
       total += flops;
     }
-  }
   for (int i = 0; i < plan->cluster->member_count; i++)
     if (total > 0) plan->members[i].share /= total;
 }

@@ -60,10 +60,27 @@ typedef enum tsr_step_kind {
   TSR_STEP_COPY     /* assign: copy a value into its target */
 } tsr_step_kind;
 
+/* What a node does that is computed in the step of another, in the order in which they may follow. */
+typedef enum tsr_fused_role {
+  TSR_FUSED_SCALE,   /* * a row, right behind the sums: factors of the columns of weights in i8 */
+  TSR_FUSED_BIAS,    /* + a row */
+  TSR_FUSED_UNARY,   /* f() */
+  TSR_FUSED_GATE,    /* * a matrix */
+  TSR_FUSED_RESIDUAL /* + a matrix */
+} tsr_fused_role;
+enum { TSR_FUSED_MAX = 5 };
+
+typedef struct tsr_fused {
+  int node;
+  tsr_fused_role role;
+  int operand; /* index of the input that is the row or matrix; -1 = it has none */
+} tsr_fused;
+
 typedef struct tsr_step {
   tsr_step_kind kind;
   int node;                       /* NODE */
-  int fused;                      /* NODE: a second node computed with it (bias + activation); -1 = none */
+  int fused_count;                /* NODE: nodes computed with it, each on the result of the one before */
+  tsr_fused fused[TSR_FUSED_MAX]; /* see plan/fuse.h */
   tsr_value value;                /* NODE: output; CONVERT, COPY: what is converted or copied */
   tsr_place from, to;             /* CONVERT; NODE: to = the output's placement */
   tsr_collective_kind collective; /* CONVERT */
@@ -135,6 +152,14 @@ void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *co
  * the split axis is not the first. */
 size_t tsr_plan_convert_host_bytes(const tsr_plan *plan, const tsr_step *step, int active_index,
                                    size_t *scratch_bytes);
+
+/* What a step is predicted to cost one active member. */
+typedef struct tsr_step_cost {
+  double seconds;
+  double bytes; /* read and written; CONVERT: sent */
+  double flops;
+} tsr_step_cost;
+tsr_step_cost tsr_plan_step_cost(const tsr_plan *plan, const tsr_step *step, int active_index);
 
 /* The part of each device's memory that is kept free. */
 double tsr_plan_reserve_fraction(const tsr_plan *plan);

@@ -11,6 +11,7 @@
 #include "plan/buffers.h"
 #include "plan/cuts.h"
 #include "plan/decide.h"
+#include "plan/plan_text.h"
 #include <tessera/version.h>
 
 static const char schema[] = "tessera.plan/1";
@@ -55,8 +56,14 @@ static json_t *ranks_to_json(const tsr_plan *plan) {
 static const char *step_op(const tsr_plan *plan, const tsr_step *step) {
   if (step->kind == TSR_STEP_CONVERT) return tsr_collective_kind_name(step->collective);
   if (step->kind == TSR_STEP_COPY) return "copy";
-  if (step->fused >= 0) return "bias_unary";
   return tsr_operator_rules_of(plan->graph->nodes[step->node].op)->name;
+}
+
+static json_t *fused_to_json(const tsr_plan *plan, const tsr_step *step) {
+  json_t *fused = json_array();
+  for (int i = 0; i < step->fused_count; i++)
+    json_array_append_new(fused, json_string(tsr_plan_fused_name(plan, &step->fused[i])));
+  return fused;
 }
 
 static json_t *steps_to_json(const tsr_plan *plan) {
@@ -71,9 +78,10 @@ static json_t *steps_to_json(const tsr_plan *plan) {
     json_object_set_new(json, "collective",
                         convert ? json_string(tsr_collective_kind_name(step->collective)) : json_null());
     if (convert) json_object_set_new(json, "from", json_string(tsr_place_name(step->from)));
+    if (step->fused_count) json_object_set_new(json, "fused", fused_to_json(plan, step));
     if (step->kind == TSR_STEP_NODE && plan->graph->nodes[step->node].op == TSR_OPERATOR_MATMUL) {
       const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[0]];
-      tsr_dtype dtype = tsr_graph_at(plan->graph, step->value)->dtype;
+      tsr_dtype dtype = tsr_matmul_dtype(plan->graph, &plan->graph->nodes[step->node]);
       json_object_set_new(json, "family", json_string(tsr_gemm_family_name(member->gemm[dtype].family)));
     }
     json_array_append_new(steps, json);
@@ -102,14 +110,15 @@ static json_t *decision_to_json(const tsr_plan *plan) {
 }
 
 tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error) {
+  char variant[512];
   json_t *members = json_array();
   for (int i = 0; i < plan->cluster->member_count; i++) {
     const tsr_cluster_member *member = &plan->cluster->members[i];
     for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
-      json_array_append_new(members, json_pack("[s, s, s, i, i, I]", member->name, member->driver,
-                                               tsr_gemm_family_name(member->gemm[dtype].family),
-                                               member->gemm[dtype].panel, member->gemm[dtype].stored.k_block,
-                                               (json_int_t)member->max_allocation_bytes));
+      json_array_append_new(members,
+                            json_pack("[s, s, s, I]", member->name, member->driver,
+                                      tsr_gemm_facts_format(&member->gemm[dtype], variant, sizeof variant),
+                                      (json_int_t)member->max_allocation_bytes));
   }
   json_t *all =
       json_pack("[s, o, o, o]", TSR_VERSION, tsr_graph_to_json(plan->graph), decision_to_json(plan), members);

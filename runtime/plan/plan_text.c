@@ -74,6 +74,15 @@ static void write_leaves(const tsr_plan *plan, tsr_text *text) {
   }
 }
 
+const char *tsr_plan_fused_name(const tsr_plan *plan, const tsr_fused *fused) {
+  static const char *const names[] = {[TSR_FUSED_SCALE] = "scale",
+                                      [TSR_FUSED_BIAS] = "bias",
+                                      [TSR_FUSED_GATE] = "gate",
+                                      [TSR_FUSED_RESIDUAL] = "residual"};
+  return fused->role == TSR_FUSED_UNARY ? tsr_unary_name(plan->graph->nodes[fused->node].unary)
+                                        : names[fused->role];
+}
+
 static void describe_step(const tsr_plan *plan, const tsr_step *step, char *buffer, size_t bytes) {
   if (step->kind == TSR_STEP_CONVERT) {
     snprintf(buffer, bytes, "%s", tsr_collective_kind_name(step->collective));
@@ -82,26 +91,36 @@ static void describe_step(const tsr_plan *plan, const tsr_step *step, char *buff
   } else {
     const tsr_node *node = &plan->graph->nodes[step->node];
     const char *op = tsr_operator_rules_of(node->op)->name;
+    size_t used;
     if (node->op == TSR_OPERATOR_MATMUL)
       snprintf(buffer, bytes, "%s %s%s", op, node->transpose_a ? "t" : "n", node->transpose_b ? "t" : "n");
-    else if (step->fused >= 0)
-      snprintf(buffer, bytes, "bias + %s", tsr_unary_name(plan->graph->nodes[step->fused].unary));
     else if (node->op == TSR_OPERATOR_UNARY || node->op == TSR_OPERATOR_UNARY_GRADIENT)
       snprintf(buffer, bytes, "%s%s", tsr_unary_name(node->unary),
                node->op == TSR_OPERATOR_UNARY ? "" : " gradient");
     else
       snprintf(buffer, bytes, "%s", op);
+    used = strlen(buffer);
+    for (int i = 0; i < step->fused_count && used < bytes; i++)
+      used +=
+          (size_t)snprintf(buffer + used, bytes - used, " + %s", tsr_plan_fused_name(plan, &step->fused[i]));
   }
 }
 
+char *tsr_plan_step_text(const tsr_plan *plan, const tsr_step *step, char *buffer, size_t bytes) {
+  char what[64], name[64];
+  describe_step(plan, step, what, sizeof what);
+  snprintf(buffer, bytes, "%s %s", what, name_of(plan->graph, step->value, name));
+  return buffer;
+}
+
 static void write_steps(const tsr_plan *plan, bool bounds, tsr_text *text) {
-  tsr_text_append(text, "\n%4s %-20s %-16s %-14s %10s %10s%s\n", "step", "what", "value", "layout", "time",
+  tsr_text_append(text, "\n%4s %-28s %-16s %-14s %10s %10s%s\n", "step", "what", "value", "layout", "time",
                   "bytes", bounds ? "  bound by" : "");
   for (int i = 0; i < plan->step_count; i++) {
     const tsr_step *step = &plan->steps[i];
-    char what[32], name[64], seconds[16], bytes[16];
+    char what[64], name[64], seconds[16], bytes[16];
     describe_step(plan, step, what, sizeof what);
-    tsr_text_append(text, "%4d %-20s %-16s %-14s %10s %10s", i, what, name_of(plan->graph, step->value, name),
+    tsr_text_append(text, "%4d %-28s %-16s %-14s %10s %10s", i, what, name_of(plan->graph, step->value, name),
                     tsr_place_name(step->to), tsr_format_seconds(seconds, step->seconds),
                     tsr_format_bytes(bytes, (double)step->bytes));
     if (bounds) tsr_text_append(text, "  %s", step->bound_by);

@@ -56,13 +56,23 @@ tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device 
     return tsr_fail(error, TSR_ERROR_MISMATCH,
                     "rank %d: the plan's device is %s (driver %s), this one is %s (driver %s); plan again",
                     member, planned->name, planned->driver, info->name, info->driver);
-  if (!tsr_gemm_facts_equal(planned->gemm, device->gemm, TSR_CLUSTER_DTYPES))
-    return tsr_fail(error, TSR_ERROR_MISMATCH,
-                    "rank %d: the plan is for the %s GEMM with panels of %d, %s has %s with panels of %d "
-                    "here; plan again",
-                    member, tsr_gemm_family_name(planned->gemm[TSR_F32].family), planned->gemm[TSR_F32].panel,
-                    info->name, tsr_gemm_family_name(device->gemm[TSR_F32].family),
-                    device->gemm[TSR_F32].panel);
+  for (int types = 0; types < TSR_CLUSTER_DTYPES; types++) {
+    const tsr_gemm_facts *counted = &planned->gemm[types], *own = &device->gemm[types];
+    tsr_gemm_facts same_rows = *counted;
+    same_rows.tuning = own->tuning;
+    if (counted->tuning != own->tuning && tsr_gemm_facts_equal(&same_rows, own, 1))
+      return tsr_fail(
+          error, TSR_ERROR_MISMATCH,
+          "rank %d: the plan is for other tuning rows in %s than are in force on %s here; plan again", member,
+          tsr_gemm_types_name((tsr_gemm_types)types), info->name);
+    if (!tsr_gemm_facts_equal(counted, own, 1))
+      return tsr_fail(
+          error, TSR_ERROR_MISMATCH,
+          "rank %d: the plan is for the %s GEMM in %s with panels of %d, %s has %s with panels of "
+          "%d here; plan again",
+          member, tsr_gemm_family_name(counted->family), tsr_gemm_types_name((tsr_gemm_types)types),
+          counted->panel, info->name, tsr_gemm_family_name(own->family), own->panel);
+  }
   if (planned->memory_bytes > info->memory_bytes)
     return tsr_fail(error, TSR_ERROR_MISMATCH,
                     "rank %d: the plan counts on %llu bytes of memory, %s has %llu; plan again", member,
@@ -74,7 +84,7 @@ tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device 
 /* Three matrices and a workspace, large enough for the products of one grid. */
 typedef struct bench {
   tsr_device *device;
-  tsr_dtype dtype;
+  tsr_dtype dtype; /* of the weight */
   tsr_buffer *a, *b, *c, *workspace;
 } bench;
 
@@ -89,14 +99,29 @@ static size_t larger(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-static tsr_status bench_init(bench *bench, tsr_device *device, tsr_dtype dtype, int64_t m, int64_t side,
-                             tsr_error *error) {
+/* What the hungriest product of a grid wants: small ones are cut along k, large ones are not. */
+static size_t workspace_bytes(const tsr_gemm_facts *facts, tsr_gemm_types types, const int64_t *rows,
+                              const int64_t *sides, int count) {
+  size_t most = 0;
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < count; j++) {
+      most = larger(most, tsr_gemm_workspace_bytes(facts, types, sides[j], sides[j], rows[i]));
+      most = larger(most, tsr_gemm_workspace_bytes(facts, types, rows[i], sides[j], sides[j]));
+    }
+  return most;
+}
+
+/* rows and sides ascend. */
+static tsr_status bench_init(bench *bench, tsr_device *device, tsr_dtype dtype, const int64_t *grid_rows,
+                             const int64_t *grid_sides, int count, tsr_error *error) {
+  const int64_t m = grid_rows[count - 1], side = grid_sides[count - 1];
   const tsr_gemm_facts *facts = &device->gemm[dtype];
+  const tsr_gemm_types types = (tsr_gemm_types)dtype;
   int panel = facts->panel ? facts->panel : 1;
-  size_t size = tsr_dtype_bytes(dtype), padded = (size_t)((side + panel - 1) / panel * panel);
+  size_t size = tsr_dtype_bytes(tsr_gemm_dtype_c(types)),
+         padded = (size_t)((side + panel - 1) / panel * panel);
   size_t rows = (size_t)m * padded * size, square = (size_t)side * padded * size;
-  size_t workspace = larger(tsr_gemm_workspace_bytes(facts, dtype, true, false, side, side, m),
-                            tsr_gemm_workspace_bytes(facts, dtype, false, false, m, side, side));
+  size_t workspace = workspace_bytes(facts, types, grid_rows, grid_sides, count);
   *bench = (struct bench){.device = device, .dtype = dtype};
   tsr_status status = TSR_OK;
   TSR_TRY(tsr_buffer_create(device, rows, &bench->a, error));
@@ -119,7 +144,8 @@ static tsr_gemm_call call_of(const bench *bench, tsr_gemm_form form, int64_t m, 
   tsr_matrix other = {.buffer = bench->b, .rows = m, .cols = side, .ld = side};
   tsr_matrix result = {.buffer = bench->c, .rows = m, .cols = side, .ld = side};
   tsr_matrix weight = {.rows = side, .cols = side, .ld = side, .panel = panel};
-  tsr_gemm_call call = {.dtype = bench->dtype, .alpha = 1, .workspace = bench->workspace, .a = rows};
+  tsr_gemm_call call = {
+      .types = (tsr_gemm_types)bench->dtype, .alpha = 1, .workspace = bench->workspace, .a = rows};
   if (form == TSR_GEMM_TN) {
     weight.buffer = bench->c;
     call.m = call.n = side;
@@ -161,14 +187,14 @@ static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, i
 static const struct {
   int64_t m, side;
   double enough_below;
-} speed_tests[] = {{16, 64, 0.5}, {64, 256, 20}, {512, 1024, 2000}, {2048, 2048, 1e30}};
+} speed_tests[] = {{32, 64, 0.5}, {64, 256, 20}, {512, 1024, 2000}, {2048, 2048, 1e30}};
 
 tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops, tsr_error *error) {
   for (size_t i = 0; i < sizeof speed_tests / sizeof *speed_tests; i++) {
     int64_t m = speed_tests[i].m, side = speed_tests[i].side;
     bench small;
     double seconds;
-    TSR_RETURN_IF_FAILED(bench_init(&small, device, dtype, m, side, error));
+    TSR_RETURN_IF_FAILED(bench_init(&small, device, dtype, &m, &side, 1, error));
     tsr_status status = time_gemm(&small, TSR_GEMM_NN, m, side, &seconds, error);
     bench_finish(&small);
     TSR_RETURN_IF_FAILED(status);
@@ -178,17 +204,43 @@ tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops,
   return TSR_OK;
 }
 
-static tsr_status measure_products(tsr_device *device, tsr_dtype dtype, double gflops,
+static const tsr_work work_of[TSR_CLUSTER_DTYPES] = {[TSR_F32] = TSR_WORK_F32,
+                                                     [TSR_F64] = TSR_WORK_F64,
+                                                     [TSR_F16] = TSR_WORK_F16,
+                                                     [TSR_BF16] = TSR_WORK_BF16,
+                                                     [TSR_I8] = TSR_WORK_I8};
+
+bool tsr_member_works_in(const tsr_device *device, unsigned work, tsr_dtype dtype) {
+  return device->gemm[dtype].family != TSR_GEMM_NONE && tsr_work_has(work, work_of[dtype]);
+}
+
+bool tsr_member_measures(unsigned work, tsr_dtype dtype, tsr_gemm_form form) {
+  return tsr_work_has(work, work_of[dtype]) &&
+         tsr_work_has(work, form == TSR_GEMM_NN ? TSR_WORK_FORWARD : TSR_WORK_BACKWARD) &&
+         !(form == TSR_GEMM_TN && tsr_dtype_is_narrow(dtype));
+}
+
+/* Rows that have a kernel of their own are left out where the work has no such products. */
+static int64_t rows_at(int grid, int index, unsigned work, const tsr_gemm_facts *facts) {
+  const int64_t rows = grids[grid].rows[index],
+                least = tsr_work_has(work, TSR_WORK_FEW_ROWS) ? 1 : facts->small_m + 1;
+  return rows < least ? least + index : rows;
+}
+
+static tsr_status measure_products(tsr_device *device, unsigned work, tsr_dtype dtype, double gflops,
                                    tsr_cluster_member *member, tsr_error *error) {
   tsr_status status = TSR_OK;
   int grid = 0;
   bench bench;
   for (int i = 0; i < GRIDS; i++)
     if (gflops >= grids[i].gflops_from) grid = i;
-  const int64_t *rows = grids[grid].rows, *sides = grids[grid].sides;
-  TSR_RETURN_IF_FAILED(bench_init(&bench, device, dtype, rows[GRID - 1], sides[GRID - 1], error));
+  int64_t rows[GRID];
+  const int64_t *sides = grids[grid].sides;
+  for (int i = 0; i < GRID; i++) rows[i] = rows_at(grid, i, work, &device->gemm[dtype]);
+  TSR_RETURN_IF_FAILED(bench_init(&bench, device, dtype, rows, sides, GRID, error));
   for (int form = 0; form < TSR_GEMM_FORMS; form++) {
     tsr_gemm_curve *curve = &member->curves[dtype][form];
+    if (!tsr_member_measures(work, dtype, (tsr_gemm_form)form)) continue;
     curve->count = 0;
     for (int i = 0; i < GRID; i++)
       for (int j = 0; j < GRID; j++) {
@@ -238,12 +290,13 @@ done:
   return status;
 }
 
-tsr_status tsr_member_measure(tsr_device *device, const double *gflops, tsr_cluster_member *member,
-                              tsr_error *error) {
+tsr_status tsr_member_measure(tsr_device *device, unsigned work, const double *gflops,
+                              tsr_cluster_member *member, tsr_error *error) {
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
-    if (device->gemm[dtype].family != TSR_GEMM_NONE)
-      TSR_RETURN_IF_FAILED(measure_products(device, (tsr_dtype)dtype, gflops[dtype], member, error));
-  TSR_RETURN_IF_FAILED(measure_memory(device, member, error));
+    if (tsr_member_works_in(device, work, (tsr_dtype)dtype))
+      TSR_RETURN_IF_FAILED(measure_products(device, work, (tsr_dtype)dtype, gflops[dtype], member, error));
+  if (tsr_work_has(work, TSR_WORK_ELEMENTWISE)) TSR_RETURN_IF_FAILED(measure_memory(device, member, error));
+  memcpy(member->gemm, device->gemm, sizeof member->gemm); /* a first use may have passed a family over */
   member->estimated = false;
   return TSR_OK;
 }

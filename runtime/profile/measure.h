@@ -13,12 +13,20 @@ void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member);
 tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device *device, int member,
                             tsr_error *error);
 
-/* Roughly how fast the device multiplies in this dtype: it decides how large the measured products are. */
+/* Roughly how fast the device multiplies by a b of this dtype: it decides how large the measured products
+ * are. */
 tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops, tsr_error *error);
 
-/* Replaces the estimates by measured times: the product of each transpose over a small grid for each dtype
- * (gflops[dtype] chooses it), an elementwise kernel, an empty launch. First calls are dropped. */
-tsr_status tsr_member_measure(tsr_device *device, const double *gflops, tsr_cluster_member *member,
-                              tsr_error *error);
+/* Whether products by a b of this dtype are among the work (of tsr_work), and the device has them. */
+bool tsr_member_works_in(const tsr_device *device, unsigned work, tsr_dtype dtype);
+/* Whether products of this dtype and form are measured for such work. Gradients of narrow weights (TN) never
+ * are. */
+bool tsr_member_measures(unsigned work, tsr_dtype dtype, tsr_gemm_form form);
+
+/* Replaces the estimates of what is among the work by measured times: the product of each transpose over a
+ * small grid for each dtype of b (gflops[dtype] chooses it), an elementwise kernel, an empty launch. First
+ * calls are dropped. */
+tsr_status tsr_member_measure(tsr_device *device, unsigned work, const double *gflops,
+                              tsr_cluster_member *member, tsr_error *error);
 
 #endif

@@ -85,14 +85,16 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Every measured figure of a member, in one order, the bandwidth last; returns their number. */
+/* Every figure of a member that was measured for the work, in one order, the bandwidth last; returns their
+ * number. */
 enum { FIGURES_MAX = TSR_CLUSTER_DTYPES * TSR_GEMM_FORMS * TSR_GEMM_POINTS_MAX + 2 };
-static int figures_of(tsr_cluster_member *member, double **figures) {
+static int figures_of(tsr_cluster_member *member, unsigned work, double **figures) {
   int count = 0;
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
     for (int form = 0; form < TSR_GEMM_FORMS; form++)
       for (int i = 0; i < member->curves[dtype][form].count; i++)
-        figures[count++] = &member->curves[dtype][form].points[i].seconds;
+        if (tsr_member_measures(work, (tsr_dtype)dtype, (tsr_gemm_form)form))
+          figures[count++] = &member->curves[dtype][form].points[i].seconds;
   figures[count++] = &member->launch_seconds;
   figures[count++] = &member->memory_bandwidth;
   return count;
@@ -111,14 +113,14 @@ static bool same_points(const tsr_cluster_member *a, const tsr_cluster_member *b
 }
 
 /* The median of each figure over the members like `model`. */
-static void medians_like(tsr_cluster *cluster, const tsr_cluster_member *model, double *scratch,
-                         double *medians, int figures) {
+static void medians_like(tsr_cluster *cluster, unsigned work, const tsr_cluster_member *model,
+                         double *scratch, double *medians, int figures) {
   for (int f = 0; f < figures; f++) {
     int count = 0;
     for (int i = 0; i < cluster->member_count; i++) {
       double *own[FIGURES_MAX];
       if (!same_device(&cluster->members[i], model) || !same_points(&cluster->members[i], model)) continue;
-      figures_of(&cluster->members[i], own);
+      figures_of(&cluster->members[i], work, own);
       scratch[count++] = *own[f];
     }
     qsort(scratch, (size_t)count, sizeof *scratch, ascending);
@@ -128,7 +130,7 @@ static void medians_like(tsr_cluster *cluster, const tsr_cluster_member *model, 
 
 /* Of the same device, one curve: its shape is the median of what was measured. A member keeps its own speed
  * only if that differs by more than noise (a core of its own, a quota). */
-static tsr_status smooth(tsr_cluster *cluster, tsr_error *error) {
+static tsr_status smooth(tsr_cluster *cluster, unsigned work, tsr_error *error) {
   size_t members = (size_t)cluster->member_count;
   double *scratch = tsr_calloc(members, sizeof *scratch), medians[FIGURES_MAX];
   tsr_cluster_member *smoothed = tsr_calloc(members, sizeof *smoothed);
@@ -140,8 +142,8 @@ static tsr_status smooth(tsr_cluster *cluster, tsr_error *error) {
   for (size_t i = 0; i < members; i++) {
     double *own[FIGURES_MAX], ratio = 0;
     smoothed[i] = cluster->members[i];
-    int count = figures_of(&smoothed[i], own);
-    medians_like(cluster, &cluster->members[i], scratch, medians, count);
+    int count = figures_of(&smoothed[i], work, own);
+    medians_like(cluster, work, &cluster->members[i], scratch, medians, count);
     for (int f = 0; f < count - 2; f++) ratio += log(*own[f] / medians[f]) / (count - 2);
     ratio = exp(ratio);
     bool noise = ratio < NOISE && ratio > 1 / NOISE;
@@ -173,19 +175,19 @@ static void share_host_memory(tsr_cluster *cluster) {
 }
 
 /* Everybody's figures to everybody; the links as member 0 saw them. */
-static tsr_status exchange(tsr_group *group, const tsr_cluster_member *own, tsr_cluster *cluster,
-                           tsr_error *error) {
+static tsr_status exchange(tsr_group *group, unsigned work, const tsr_cluster_member *own,
+                           tsr_cluster *cluster, tsr_error *error) {
   double links[2] = {cluster->link_latency, cluster->link_bandwidth};
   TSR_RETURN_IF_FAILED(tsr_group_gather(group, own, sizeof *own, cluster->members, error));
   TSR_RETURN_IF_FAILED(tsr_group_broadcast(group, 0, links, sizeof links, error));
   cluster->link_latency = links[0];
   cluster->link_bandwidth = links[1];
   share_host_memory(cluster);
-  return smooth(cluster, error);
+  return smooth(cluster, work, error);
 }
 
 /* Speeds first, so that equal devices measure the same products: the fastest of its kind decides for all. */
-static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, size_t count,
+static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, size_t count, unsigned work,
                                   const tsr_cluster *cluster, tsr_cluster_member *own, tsr_error *error) {
   typedef struct speeds {
     double gflops[TSR_CLUSTER_DTYPES];
@@ -197,7 +199,7 @@ static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, 
     status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to measure %zu devices", count);
   for (size_t i = 0; i < count; i++)
     for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES && status == TSR_OK; dtype++)
-      if (devices[i]->gemm[dtype].family != TSR_GEMM_NONE)
+      if (tsr_member_works_in(devices[i], work, (tsr_dtype)dtype))
         status = tsr_member_speed(devices[i], (tsr_dtype)dtype, &mine[i].gflops[dtype], error);
   TSR_TRY(tsr_group_agree(group, status, error, error));
   TSR_TRY(tsr_group_gather(group, mine, sizeof *mine, all, error));
@@ -206,7 +208,7 @@ static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, 
       for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
         if (same_device(&cluster->members[j], &own[i]) && all[j].gflops[dtype] > mine[i].gflops[dtype])
           mine[i].gflops[dtype] = all[j].gflops[dtype];
-    status = tsr_member_measure(devices[i], mine[i].gflops, &own[i], error);
+    status = tsr_member_measure(devices[i], work, mine[i].gflops, &own[i], error);
   }
   status = tsr_group_agree(group, status, error, error);
 done:
@@ -219,7 +221,8 @@ tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, siz
                                const tsr_measure_options *options, tsr_cluster **out, tsr_error *error) {
   TSR_CHECK_OPTIONS_SIZE(options, tsr_measure_options);
   tsr_status status = TSR_OK;
-  bool measure = !options || !options->estimate_only;
+  const bool measure = !options || !options->estimate_only;
+  const unsigned work = options ? options->work : 0;
   tsr_cluster *cluster = NULL;
   tsr_cluster_member *own = tsr_calloc(count ? count : 1, sizeof *own);
   if (!own) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to describe %zu devices", count);
@@ -231,9 +234,9 @@ tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, siz
   TSR_TRY(tsr_group_agree(group, status, error, error)); /* from here on all measure at once */
   for (size_t i = 0; i < count; i++) tsr_member_describe(devices[i], &own[i]);
   TSR_TRY(tsr_group_gather(group, own, sizeof *own, cluster->members, error));
-  if (measure) TSR_TRY(measure_devices(group, devices, count, cluster, own, error));
+  if (measure) TSR_TRY(measure_devices(group, devices, count, work, cluster, own, error));
   TSR_TRY(measure_links(group, cluster, error));
-  TSR_TRY(exchange(group, own, cluster, error));
+  TSR_TRY(exchange(group, work, own, cluster, error));
   *out = cluster;
   cluster = NULL;
 done:

@@ -1,10 +1,14 @@
-/* bench_gemm.c: f32 products on PoCL, through the library's device interface, against OpenBLAS in the same
- * process on the same cores. Pairs alternate; what counts is the median of their ratios, so a noisy machine
- * widens the range that is printed before it moves the verdict.
+/* bench_gemm.c: products on PoCL, through the library's device interface, against OpenBLAS in the same
+ * process on the same cores; or with an epilogue, against the same without fusion. Pairs alternate; what
+ * counts is the median of their ratios, so a noisy machine widens the range that is printed before it moves
+ * the verdict.
  *
- *     bench_gemm [--cores N] [--seconds S] [--shape m,n,k] [--cpu-time] [--json]
+ *     bench_gemm [--cores N] [--seconds S] [--shapes short|layers] [--shape m,n,k] [--dtype f32|f64]
+ * [--cpu-time]
+ *                [--form NN|NT|TN] [--epilogue bias|bias+relu|bias+gelu|gate|residual]
+ *                [--against openblas|sequence|bare] [--json]
  *
- * Exit code: 0 goal reached, 1 not reached or a wrong result, 2 wrong usage, 77 skipped. */
+ * Exit code: 0 goals reached, 1 not reached or a wrong result, 2 wrong usage, 77 skipped. */
 #include <cblas.h>
 #include <getopt.h>
 #include <jansson.h>
@@ -19,36 +23,81 @@
 
 enum { EXIT_WRONG_USAGE = 2, EXIT_SKIPPED = 77, PAIRS_MIN = 3, PAIRS_MAX = 41 };
 
-static const double goal = 0.8;           /* of OpenBLAS, for square NN products */
 static const double batch_seconds = 0.05; /* launches are batched up to this: a core that sleeps wakes late */
 
-static const struct {
+typedef struct size {
   int64_t m, n, k;
-} sizes[] = {{1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096}, {64, 2048, 2048}, {512, 2048, 2048}};
+} size;
+static const size short_list[] = {
+    {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096}, {64, 2048, 2048}, {512, 2048, 2048}};
+#define ROWS(m)                                                                                              \
+  {m, 1024, 1024}, {m, 2048, 2048}, {m, 4096, 4096}, {m, 8192, 2048}, {                                      \
+    m, 2048, 8192                                                                                            \
+  }
+static const size long_list[] = {{512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096},
+                                 ROWS(8),         ROWS(64),           ROWS(512),          ROWS(2048)};
+
+/* Ratios to reach by the forward product and by the gradients: the median and the lowest. */
+typedef struct goals {
+  double median, lowest;
+} goals;
+typedef struct list {
+  const char *name;
+  const size *sizes;
+  size_t count;
+  goals f32[2], f64[2];
+} list;
+static const list lists[] = {
+    {"short", short_list, sizeof short_list / sizeof *short_list, {{0, 0.8}, {0, 0}}, {{0, 0.8}, {0, 0}}},
+    {"layers",
+     long_list,
+     sizeof long_list / sizeof *long_list,
+     {{1.05, 0.95}, {0.95, 0.85}},
+     {{1.0, 0.9}, {0.95, 0.85}}},
+};
+static const goals epilogue_goals = {0, 1}; /* of the unfused sequence */
+static const goals cost_goals = {0, 0.97};  /* of the product alone */
 
 static const struct {
   const char *name;
   bool transpose_a, transpose_b;
 } forms[] = {{"NN", false, false}, {"NT", false, true}, {"TN", true, false}};
 
+static const bench_epilogue epilogues[] = {
+    {.name = "bias", .bias = true},
+    {.name = "bias+relu", .bias = true, .activate = true, .unary = TSR_UNARY_RELU},
+    {.name = "bias+gelu", .bias = true, .activate = true, .unary = TSR_UNARY_GELU},
+    {.name = "gate", .gate = true},
+    {.name = "residual", .residual = true},
+};
+
+static const char *const yardsticks[] = {
+    [BENCH_OPENBLAS] = "openblas", [BENCH_SEQUENCE] = "sequence", [BENCH_BARE] = "bare"};
+
 typedef struct options {
   int cores;
-  double seconds;  /* per product */
-  int64_t m, n, k; /* one shape instead of the table; m = 0: the table */
+  double seconds; /* per product */
+  const list *list;
+  size one;         /* instead of the list; m = 0: the list */
+  const char *form; /* NULL: all */
+  tsr_dtype dtype;
+  bench_epilogue epilogue;
+  bench_yardstick yardstick;
   clockid_t clock;
   bool json;
 } options;
 
 typedef struct result {
   int pairs;
-  double ratio, lowest, highest; /* OpenBLAS's seconds over ours */
-  double ours, openblas;         /* seconds of one product, medians */
+  double ratio, lowest, highest; /* the yardstick's seconds over ours */
+  double ours, yardstick;        /* seconds of one product, medians */
 } result;
 
+enum { RATIOS_MAX = 64 };
 typedef struct verdict {
-  int judged;
-  double lowest;
-  int64_t lowest_size;
+  double ratios[2][RATIOS_MAX]; /* of forward products, of gradients; ascending at the end */
+  int count[2];
+  goals goals[2];
 } verdict;
 
 static double now(clockid_t clock) {
@@ -67,7 +116,7 @@ static double median(double *values, int count) {
   return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* Seconds of one of `count` products, by us or by OpenBLAS. */
+/* Seconds of one of `count` products, by us or by the yardstick. */
 static tsr_status time_one(const options *o, bench_product *product, bool ours, int count, double *seconds,
                            tsr_error *error) {
   tsr_status status = TSR_OK;
@@ -75,7 +124,7 @@ static tsr_status time_one(const options *o, bench_product *product, bool ours, 
   if (ours)
     status = bench_product_run_ours(product, count, error);
   else
-    bench_product_run_openblas(product, count);
+    status = bench_product_run_yardstick(product, count, error);
   *seconds = (now(o->clock) - start) / count;
   return status;
 }
@@ -92,7 +141,7 @@ static tsr_status time_pair(const options *o, bench_product *product, int turn, 
 }
 
 static tsr_status measure(const options *o, bench_product *product, result *out, tsr_error *error) {
-  double pair[2], ratios[PAIRS_MAX], ours[PAIRS_MAX], openblas[PAIRS_MAX];
+  double pair[2], ratios[PAIRS_MAX], ours[PAIRS_MAX], yardstick[PAIRS_MAX];
   int pairs = 0, count;
   TSR_RETURN_IF_FAILED(time_pair(o, product, 0, 1, pair, error)); /* warms up: compiles, touches every page */
   TSR_RETURN_IF_FAILED(time_pair(o, product, 0, 1, pair, error));
@@ -101,14 +150,14 @@ static tsr_status measure(const options *o, bench_product *product, result *out,
   while (pairs < PAIRS_MAX && (pairs < PAIRS_MIN || now(CLOCK_MONOTONIC) < end)) {
     TSR_RETURN_IF_FAILED(time_pair(o, product, pairs, count, pair, error));
     ours[pairs] = pair[0];
-    openblas[pairs] = pair[1];
+    yardstick[pairs] = pair[1];
     ratios[pairs++] = pair[1] / pair[0];
   }
   *out = (result){.pairs = pairs, .ratio = median(ratios, pairs)};
   out->lowest = ratios[0];
   out->highest = ratios[pairs - 1];
   out->ours = median(ours, pairs);
-  out->openblas = median(openblas, pairs);
+  out->yardstick = median(yardstick, pairs);
   return TSR_OK;
 }
 
@@ -116,7 +165,7 @@ static void print_row(const bench_shape *shape, const char *form, const result *
   double gflop = 2e-9 * (double)shape->m * (double)shape->n * (double)shape->k;
   if (!rows) {
     printf("%5lld %5lld %5lld  %s %9.1f %9.1f %7.2f  %.2f - %.2f  %3d\n", (long long)shape->m,
-           (long long)shape->n, (long long)shape->k, form, gflop / r->ours, gflop / r->openblas, r->ratio,
+           (long long)shape->n, (long long)shape->k, form, gflop / r->ours, gflop / r->yardstick, r->ratio,
            r->lowest, r->highest, r->pairs);
     fflush(stdout);
     return;
@@ -124,29 +173,40 @@ static void print_row(const bench_shape *shape, const char *form, const result *
   json_array_append_new(rows, json_pack("{s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:f, s:f, s:i}", "m",
                                         (json_int_t)shape->m, "n", (json_int_t)shape->n, "k",
                                         (json_int_t)shape->k, "form", form, "gflops", gflop / r->ours,
-                                        "openblas_gflops", gflop / r->openblas, "ratio", r->ratio,
+                                        "yardstick_gflops", gflop / r->yardstick, "ratio", r->ratio,
                                         "ratio_min", r->lowest, "ratio_max", r->highest, "pairs", r->pairs));
 }
 
-/* Square forward products have a goal, the others are reported. */
 static void judge(const bench_shape *shape, const result *r, verdict *verdict) {
-  bool square = shape->m == shape->n && shape->n == shape->k;
-  if (!square || shape->transpose_a || shape->transpose_b) return;
-  if (verdict->judged++ && verdict->lowest <= r->ratio) return;
-  verdict->lowest = r->ratio;
-  verdict->lowest_size = shape->m;
+  const int gradient = shape->transpose_a || shape->transpose_b;
+  if (verdict->count[gradient] < RATIOS_MAX) verdict->ratios[gradient][verdict->count[gradient]++] = r->ratio;
+}
+
+static void set_goals(const options *o, verdict *verdict) {
+  for (int i = 0; i < 2; i++)
+    verdict->goals[i] = o->yardstick == BENCH_SEQUENCE ? epilogue_goals
+                        : o->yardstick == BENCH_BARE   ? cost_goals
+                        : o->dtype == TSR_F64          ? o->list->f64[i]
+                                                       : o->list->f32[i];
 }
 
 /* Also where nothing was judged. */
-static bool reached(const verdict *verdict) {
-  return !verdict->judged || verdict->lowest >= goal;
+static bool reached(verdict *verdict, int gradient) {
+  if (!verdict->count[gradient]) return true;
+  double middle = median(verdict->ratios[gradient], verdict->count[gradient]);
+  return middle >= verdict->goals[gradient].median &&
+         verdict->ratios[gradient][0] >= verdict->goals[gradient].lowest;
 }
 
 static tsr_status run_one(const options *o, tsr_device *device, bench_shape shape, const char *form,
                           verdict *verdict, json_t *rows, tsr_error *error) {
-  bench_product product;
+  bench_product product = {.shape = shape,
+                           .dtype = o->dtype,
+                           .epilogue = o->epilogue,
+                           .yardstick = o->yardstick,
+                           .device = device};
   result r;
-  tsr_status status = bench_product_init(&product, &shape, device, error);
+  tsr_status status = bench_product_init(&product, error);
   if (status == TSR_OK) status = measure(o, &product, &r, error);
   bench_product_finish(&product);
   if (status != TSR_OK) {
@@ -161,11 +221,12 @@ static tsr_status run_one(const options *o, tsr_device *device, bench_shape shap
 
 static tsr_status run_all(const options *o, tsr_device *device, verdict *verdict, json_t *rows,
                           tsr_error *error) {
-  size_t count = o->m ? 1 : sizeof sizes / sizeof *sizes;
+  size_t count = o->one.m ? 1 : o->list->count;
   for (size_t i = 0; i < count; i++)
     for (size_t j = 0; j < sizeof forms / sizeof *forms; j++) {
-      bench_shape shape = {o->m, o->n, o->k, forms[j].transpose_a, forms[j].transpose_b};
-      if (!o->m) shape.m = sizes[i].m, shape.n = sizes[i].n, shape.k = sizes[i].k;
+      const size *size = o->one.m ? &o->one : &o->list->sizes[i];
+      bench_shape shape = {size->m, size->n, size->k, forms[j].transpose_a, forms[j].transpose_b};
+      if (o->form && strcmp(o->form, forms[j].name)) continue;
       TSR_RETURN_IF_FAILED(run_one(o, device, shape, forms[j].name, verdict, rows, error));
     }
   return TSR_OK;
@@ -174,31 +235,54 @@ static tsr_status run_all(const options *o, tsr_device *device, verdict *verdict
 static void print_head(const options *o, const tsr_device *device) {
   const char *set = getenv("OPENBLAS_CORETYPE");
   const tsr_device_info *info = tsr_device_get_info(device);
-  printf("f32 products, %d core%s, %s: %s (%s) against OpenBLAS as %s%s, %s threads\n", o->cores,
+  printf("%s products%s%s, %d core%s, %s: %s (%s) against ", tsr_dtype_name(o->dtype),
+         o->epilogue.name ? " with " : "", o->epilogue.name ? o->epilogue.name : "", o->cores,
          o->cores == 1 ? "" : "s", o->clock == CLOCK_MONOTONIC ? "wall time" : "CPU time", info->name,
-         info->driver, openblas_get_corename(), set ? " (set by OPENBLAS_CORETYPE)" : " (detected)",
-         getenv("OPENBLAS_NUM_THREADS"));
-  printf("    m     n     k  form  GFLOPS  OpenBLAS   ratio  range        pairs\n");
+         info->driver);
+  if (o->yardstick == BENCH_OPENBLAS)
+    printf("OpenBLAS as %s%s, %s threads\n", openblas_get_corename(),
+           set ? " (set by OPENBLAS_CORETYPE)" : " (detected)", getenv("OPENBLAS_NUM_THREADS"));
+  else
+    printf(o->yardstick == BENCH_SEQUENCE ? "product and passes\n" : "the product alone\n");
+  printf("    m     n     k  form  GFLOPS yardstick   ratio  range        pairs\n");
   fflush(stdout);
 }
 
-static void print_json(const options *o, const tsr_device *device, const verdict *verdict, json_t *rows) {
+static void print_json(const options *o, const tsr_device *device, verdict *verdict, json_t *rows) {
+  static const char *const names[] = {"forward", "gradients"};
   const tsr_device_info *info = tsr_device_get_info(device);
   json_t *document =
-      json_pack("{s:s, s:i, s:s, s:s, s:s, s:f, s:f, s:b, s:O}", "schema", "tessera.bench_gemm/1", "cores",
+      json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:O}", "schema", "tessera.bench_gemm/2", "cores",
                 o->cores, "clock", o->clock == CLOCK_MONOTONIC ? "wall" : "cpu", "device", info->name,
-                "openblas", openblas_get_corename(), "goal", goal, "lowest", verdict->lowest, "reached",
-                (int)reached(verdict), "products", rows);
+                "dtype", tsr_dtype_name(o->dtype), "epilogue", o->epilogue.name ? o->epilogue.name : "",
+                "against", yardsticks[o->yardstick], "openblas", openblas_get_corename(), "products", rows);
+  for (int i = 0; i < 2; i++) {
+    if (!verdict->count[i]) continue;
+    bool good = reached(verdict, i);
+    json_object_set_new(document, names[i],
+                        json_pack("{s:f, s:f, s:f, s:f, s:b}", "median",
+                                  median(verdict->ratios[i], verdict->count[i]), "lowest",
+                                  verdict->ratios[i][0], "goal_median", verdict->goals[i].median,
+                                  "goal_lowest", verdict->goals[i].lowest, "reached", (int)good));
+  }
   json_dumpf(document, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
   putchar('\n');
   json_decref(document);
 }
 
-static void print_verdict(const options *o, const verdict *verdict) {
-  if (!verdict->judged) return;
-  printf("goal: square NN products at %.2f of OpenBLAS or more on %d core%s: %s (lowest %.2f, at %lld)\n",
-         goal, o->cores, o->cores == 1 ? "" : "s", reached(verdict) ? "reached" : "NOT reached",
-         verdict->lowest, (long long)verdict->lowest_size);
+static void print_verdict(verdict *verdict) {
+  static const char *const names[] = {"NN", "NT and TN"};
+  for (int i = 0; i < 2; i++) {
+    const goals *goals = &verdict->goals[i];
+    if (!verdict->count[i]) continue;
+    bool good = reached(verdict, i);
+    printf("%s: median %.3f, lowest %.3f of %d", names[i], median(verdict->ratios[i], verdict->count[i]),
+           verdict->ratios[i][0], verdict->count[i]);
+    if (goals->median > 0 || goals->lowest > 0)
+      printf("; goal: median %.2f, lowest %.2f: %s", goals->median, goals->lowest,
+             good ? "reached" : "NOT reached");
+    putchar('\n');
+  }
 }
 
 static int bench(const options *o) {
@@ -211,6 +295,7 @@ static int bench(const options *o) {
   tsr_status status = tsr_context_create(NULL, &context, &error);
   if (status == TSR_OK) status = tsr_device_open(context, "pocl", NULL, &device, &error);
   if (status == TSR_ERROR_NOT_FOUND) code = EXIT_SKIPPED;
+  set_goals(o, &verdict);
   if (status == TSR_OK && !o->json) print_head(o, device);
   if (status == TSR_OK) status = run_all(o, device, &verdict, rows, &error);
   if (status != TSR_OK) {
@@ -219,8 +304,8 @@ static int bench(const options *o) {
     if (o->json)
       print_json(o, device, &verdict, rows);
     else
-      print_verdict(o, &verdict);
-    code = reached(&verdict) ? EXIT_SUCCESS : EXIT_FAILURE;
+      print_verdict(&verdict);
+    code = reached(&verdict, 0) && reached(&verdict, 1) ? EXIT_SUCCESS : EXIT_FAILURE;
   }
   json_decref(rows);
   tsr_device_close(&device);
@@ -228,32 +313,76 @@ static int bench(const options *o) {
   return code;
 }
 
-static bool read_options(int argc, char **argv, options *o) {
-  static const struct option known[] = {
-      {"cores", required_argument, NULL, 'c'}, {"seconds", required_argument, NULL, 's'},
-      {"shape", required_argument, NULL, 'm'}, {"cpu-time", no_argument, NULL, 't'},
-      {"json", no_argument, NULL, 'j'},        {0}};
+static bool read_shape(const char *text, size *out) {
   long long m = 0, n = 0, k = 0;
-  *o = (options){.cores = 1, .seconds = 6, .clock = CLOCK_MONOTONIC};
-  for (int letter; (letter = getopt_long(argc, argv, "", known, NULL)) != -1;) {
-    if (letter == 'c') o->cores = atoi(optarg);
-    if (letter == 's') o->seconds = atof(optarg);
-    if (letter == 'm' && sscanf(optarg, "%lld,%lld,%lld", &m, &n, &k) != 3) return false;
-    if (letter == 't') o->clock = CLOCK_PROCESS_CPUTIME_ID;
-    if (letter == 'j') o->json = true;
-    if (letter == '?') return false;
+  bool good = sscanf(text, "%lld,%lld,%lld", &m, &n, &k) == 3 && m > 0 && n > 0 && k > 0;
+  *out = (size){m, n, k};
+  return good;
+}
+
+static bool read_list(const char *name, const list **out) {
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+    if (!strcmp(lists[i].name, name)) return *out = &lists[i], true;
+  return false;
+}
+
+static bool read_epilogue(const char *name, bench_epilogue *out) {
+  for (size_t i = 0; i < sizeof epilogues / sizeof *epilogues; i++)
+    if (!strcmp(epilogues[i].name, name)) return *out = epilogues[i], true;
+  return false;
+}
+
+static bool read_yardstick(const char *name, bench_yardstick *out) {
+  for (size_t i = 0; i < sizeof yardsticks / sizeof *yardsticks; i++)
+    if (!strcmp(yardsticks[i], name)) return *out = (bench_yardstick)i, true;
+  return false;
+}
+
+static bool read_option(int letter, options *o) {
+  switch (letter) {
+  case 'c': return (o->cores = atoi(optarg)) > 0;
+  case 's': return (o->seconds = atof(optarg)) >= 0;
+  case 'l': return read_list(optarg, &o->list);
+  case 'm': return read_shape(optarg, &o->one);
+  case 'f': o->form = optarg; return !strcmp(optarg, "NN") || !strcmp(optarg, "NT") || !strcmp(optarg, "TN");
+  case 'd': o->dtype = strcmp(optarg, "f64") ? TSR_F32 : TSR_F64; return true;
+  case 'e': return read_epilogue(optarg, &o->epilogue);
+  case 'a': return read_yardstick(optarg, &o->yardstick);
+  case 't': o->clock = CLOCK_PROCESS_CPUTIME_ID; return true;
+  case 'j': return o->json = true;
+  default: return false;
   }
-  o->m = m;
-  o->n = n;
-  o->k = k;
-  bool shape_good = (!m && !n && !k) || (m > 0 && n > 0 && k > 0);
-  return optind == argc && o->cores > 0 && o->seconds >= 0 && shape_good;
+}
+
+static bool read_options(int argc, char **argv, options *o) {
+  static const struct option known[] = {{"cores", required_argument, NULL, 'c'},
+                                        {"seconds", required_argument, NULL, 's'},
+                                        {"shapes", required_argument, NULL, 'l'},
+                                        {"shape", required_argument, NULL, 'm'},
+                                        {"form", required_argument, NULL, 'f'},
+                                        {"dtype", required_argument, NULL, 'd'},
+                                        {"epilogue", required_argument, NULL, 'e'},
+                                        {"against", required_argument, NULL, 'a'},
+                                        {"cpu-time", no_argument, NULL, 't'},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {0}};
+  bool yardstick_given = false;
+  *o = (options){.cores = 1, .seconds = 6, .list = &lists[0], .clock = CLOCK_MONOTONIC};
+  for (int letter; (letter = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+    if (!read_option(letter, o)) return false;
+    yardstick_given |= letter == 'a';
+  }
+  if (o->epilogue.name && !yardstick_given) o->yardstick = BENCH_SEQUENCE;
+  return optind == argc && (o->yardstick == BENCH_OPENBLAS) == !o->epilogue.name;
 }
 
 int main(int argc, char **argv) {
   options o;
   if (!read_options(argc, argv, &o)) {
-    fprintf(stderr, "usage: bench_gemm [--cores N] [--seconds S] [--shape m,n,k] [--cpu-time] [--json]\n");
+    fprintf(stderr,
+            "usage: bench_gemm [--cores N] [--seconds S] [--shapes short|layers] [--shape m,n,k]\n"
+            "           [--dtype f32|f64] [--form NN|NT|TN] [--epilogue bias|bias+relu|bias+gelu|gate|\n"
+            "           residual [--against sequence|bare]] [--cpu-time] [--json]\n");
     return EXIT_WRONG_USAGE;
   }
   bench_cores_take(o.cores, argv);

@@ -48,11 +48,11 @@ static inline int count_in_log(const fixture *f, const char *text) {
 
 static inline tsr_context *make_context(fixture *f, const char *folder) {
   tsr_context *context = NULL;
-  assert_int_equal(
-      tsr_context_create(TSR_CONTEXT_OPTIONS(.log = keep_log, .log_user = f, .log_level = TSR_LOG_DEBUG,
-                                             .cache_folder = folder, .kernel_folder = ""),
-                         &context, NULL),
-      TSR_OK);
+  assert_int_equal(tsr_context_create(TSR_CONTEXT_OPTIONS(.log = keep_log, .log_user = f,
+                                                          .log_level = TSR_LOG_DEBUG, .cache_folder = folder,
+                                                          .kernel_folder = "", .tuning_folder = ""),
+                                      &context, NULL),
+                   TSR_OK);
   return context;
 }
 

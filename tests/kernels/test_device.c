@@ -2,6 +2,7 @@
 #include "fixture.h"
 
 #include "base/memory.h"
+#include "profile/measure.h"
 
 enum { KIB = 1024 };
 
@@ -114,8 +115,8 @@ static void check_refusals(tsr_device *device) {
   struct {
     tsr_gemm_call call;
     const char *part;
-  } wrong[12];
-  for (size_t i = 0; i < 12; i++) wrong[i].call = right;
+  } wrong[20];
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) wrong[i].call = right;
   size_t count = 0;
   wrong[count].call.m = 0, wrong[count++].part = "at least 1";
   wrong[count].call.k = 7, wrong[count++].part = "matrix a";
@@ -127,14 +128,22 @@ static void check_refusals(tsr_device *device) {
   wrong[count].call.a.panel = 8, wrong[count++].part = "panels of 8";
   wrong[count].call.b.panel = 5, wrong[count++].part = "panels of 5";
   wrong[count].call.b.buffer = NULL, wrong[count++].part = "no buffer";
+  wrong[count].call.types = TSR_GEMM_TYPES_COUNT, wrong[count++].part = "product of types";
+  wrong[count].call.scale = matrix, wrong[count++].part = "they go with i8";
+  wrong[count].call.types = TSR_GEMM_TYPES_F32_I8, wrong[count].call.scale = matrix,
+  wrong[count++].part = "matrix scale";
+  wrong[count].call.types = TSR_GEMM_TYPES_F32_I8, wrong[count].call.scale = matrix,
+  wrong[count].call.transpose_b = true, wrong[count++].part = "transposed";
+  wrong[count].call.epilogue.bias = matrix, wrong[count++].part = "matrix bias";
+  wrong[count].call.epilogue.gate = matrix, wrong[count].call.epilogue.gate.cols = 7,
+  wrong[count++].part = "matrix gate";
+  wrong[count].call.epilogue.residual = matrix, wrong[count].call.epilogue.residual.panel = 8,
+  wrong[count++].part = "matrix residual";
   for (size_t i = 0; i < count; i++) {
     assert_int_equal(tsr_device_gemm(device, &wrong[i].call, &error), TSR_ERROR_INVALID_ARGUMENT);
     if (!strstr(error.message, wrong[i].part))
       fail_msg("\"%s\" is not in \"%s\"", wrong[i].part, error.message);
   }
-  tsr_gemm_call half = right;
-  half.dtype = TSR_F16;
-  assert_int_equal(tsr_device_gemm(device, &half, &error), TSR_ERROR_UNSUPPORTED);
   tsr_buffer_destroy(device, &buffer);
 }
 
@@ -170,6 +179,61 @@ static void test_device_memory(void **state) {
   tsr_device_close(&device);
 }
 
+/* 8 x 64 sums of 4096 ones, in at most so many bytes of workspace. */
+static void check_ones(tsr_device *device, size_t workspace) {
+  enum { M = 8, N = 64, K = 4096 };
+  tsr_error error = {0};
+  tsr_matrix a = {.rows = M, .cols = K, .ld = K}, b = {.rows = K, .cols = N, .ld = N},
+             c = {.rows = M, .cols = N, .ld = N};
+  tsr_matrix *const all[] = {&a, &b, &c};
+  tsr_gemm_call call = {.m = M, .n = N, .k = K, .alpha = 1};
+  void *data = NULL;
+  for (int i = 0; i < 3; i++) {
+    const size_t count = (size_t)(all[i]->rows * all[i]->cols);
+    assert_ok(tsr_buffer_create(device, count * sizeof(float), &all[i]->buffer, &error), &error);
+    assert_ok(
+        tsr_device_host_wait(device, all[i]->buffer, 0, count * sizeof(float), TSR_HOST_WRITE, &data, &error),
+        &error);
+    for (size_t j = 0; j < count; j++) ((float *)data)[j] = 1;
+    assert_ok(tsr_device_host_end(device, all[i]->buffer, data, &error), &error);
+  }
+  call.a = a;
+  call.b = b;
+  call.c = c;
+  if (workspace) assert_ok(tsr_buffer_create(device, workspace, &call.workspace, &error), &error);
+  assert_ok(tsr_device_gemm(device, &call, &error), &error);
+  assert_ok(tsr_device_host_wait(device, c.buffer, 0, c.buffer->bytes, TSR_HOST_READ, &data, &error), &error);
+  for (int i = 0; i < M * N; i++) assert_true(((float *)data)[i] == K);
+  assert_ok(tsr_device_host_end(device, c.buffer, data, &error), &error);
+  assert_ok(tsr_device_finish(device, &error), &error);
+  tsr_buffer_destroy(device, &call.workspace);
+  for (int i = 0; i < 3; i++) tsr_buffer_destroy(device, &all[i]->buffer);
+}
+
+/* A variant that cuts k takes what workspace there is, or none; measuring gives it some. */
+static void test_workspace(void **state) {
+  fixture *f = *state;
+  tsr_error error = {0};
+  double gflops[TSR_CLUSTER_DTYPES] = {20};
+  if (!has_device(f)) skip();
+  tsr_device *device = open_device(f, test_selector(), NULL);
+  for (int types = 0; types < TSR_GEMM_TYPES_COUNT; types++) device->gemm[types] = (tsr_gemm_facts){0};
+  assert_ok(tsr_gemm_facts_parse(
+                "tile tile_m=64 tile_n=64 tile_k=16 item_m=4 item_n=4 vector=4 buffers=1 split_k=16",
+                &device->gemm[TSR_GEMM_TYPES_F32], &error),
+            &error);
+  const size_t wanted =
+      tsr_gemm_workspace_bytes(&device->gemm[TSR_GEMM_TYPES_F32], TSR_GEMM_TYPES_F32, 8, 64, 4096);
+  assert_true(wanted > 0);
+  const size_t sizes[] = {0, 8, wanted / 3, wanted};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) check_ones(device, sizes[i]);
+  tsr_cluster_member member;
+  tsr_member_describe(device, &member);
+  assert_ok(tsr_member_measure(device, TSR_WORK_F32 | TSR_WORK_FORWARD, gflops, &member, &error), &error);
+  assert_true(member.curves[TSR_F32][TSR_GEMM_NN].count > 0);
+  tsr_device_close(&device);
+}
+
 /* Whatever allocation fails while a device is opened and used, there is an error and no leak, or it works. */
 static void test_memory_failures(void **state) {
   fixture *f = *state;
@@ -194,6 +258,7 @@ int main(void) {
       cmocka_unit_test(test_host),
       cmocka_unit_test(test_opencl),
       cmocka_unit_test(test_device_memory),
+      cmocka_unit_test(test_workspace),
       cmocka_unit_test(test_memory_failures),
   };
   return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

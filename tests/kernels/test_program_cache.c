@@ -4,6 +4,9 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { RANKS = 8, PROGRAMS_MAX = 64, LABEL_BYTES = 512 };
 
 /* One product in the reference family: a device that is opened, used and closed. */
 static void use_device(fixture *f) {
@@ -123,6 +126,221 @@ static void test_no_cache(void **state) {
   f->context = with_cache;
 }
 
+/* No home, homes that nobody can make (below a file, in /proc), a cache that cannot be made: with a warning
+ * at most, nothing is cached. PoCL has its own folder, and had it before. */
+static void test_homes_that_are_missing(void **state) {
+  static const char *const homes[] = {NULL, "", "/proc/nowhere", "/etc/passwd/home"};
+  fixture *f = *state;
+  if (!has_device(f)) skip();
+  const char *own = getenv("HOME");
+  char *home = own ? strdup(own) : NULL;
+  tsr_context *with_cache = f->context;
+  unsetenv("TESSERA_CACHE");
+  unsetenv("XDG_CACHE_HOME");
+  for (size_t i = 0; i < sizeof homes / sizeof *homes; i++) {
+    clear_log(f);
+    if (homes[i])
+      setenv("HOME", homes[i], 1);
+    else
+      unsetenv("HOME");
+    f->context = make_context(f, NULL);
+    assert_string_equal(tsr_context_cache_folder(f->context), "");
+    assert_int_equal(count_in_log(f, "nothing is cached on disk"), i >= 2);
+    use_device(f);
+    assert_int_equal(count_in_log(f, "stored"), 0);
+    tsr_context_destroy(&f->context);
+  }
+  if (home) setenv("HOME", home, 1);
+  free(home);
+  f->context = with_cache;
+}
+
+/* f(x) of one element: each function is a program of its own. */
+static float apply(tsr_device *device, tsr_buffer *buffer, tsr_unary unary, float x) {
+  tsr_error error = {0};
+  float *data = NULL;
+  assert_ok(tsr_device_host_wait(device, buffer, 0, 2 * sizeof *data, TSR_HOST_WRITE, (void **)&data, &error),
+            &error);
+  data[0] = x;
+  assert_ok(tsr_device_host_end(device, buffer, data, &error), &error);
+  tsr_map_call call = {.kind = TSR_MAP_UNARY, .unary = unary};
+  call.a = (tsr_matrix){.buffer = buffer, .rows = 1, .cols = 1, .ld = 1};
+  call.out = call.a;
+  call.out.offset = 1;
+  assert_ok(tsr_device_map(device, &call, &error), &error);
+  assert_ok(tsr_device_host_wait(device, buffer, 0, 2 * sizeof *data, TSR_HOST_READ, (void **)&data, &error),
+            &error);
+  float y = data[1];
+  assert_ok(tsr_device_host_end(device, buffer, data, &error), &error);
+  return y;
+}
+
+/* The same kernel with other options is another program, also when both come from the disk. */
+static void test_options_do_not_shadow_each_other(void **state) {
+  fixture *f = *state;
+  if (!has_device(f)) skip();
+  for (int turn = 0; turn < 2; turn++) {
+    tsr_buffer *buffer = NULL;
+    tsr_device *device = open_device(f, test_selector(), TSR_DEVICE_OPTIONS(.gemm = "reference"));
+    assert_int_equal(tsr_buffer_create(device, 2 * sizeof(float), &buffer, NULL), TSR_OK);
+    clear_log(f);
+    assert_true(apply(device, buffer, TSR_UNARY_RELU, -2) == 0);
+    float silu = apply(device, buffer, TSR_UNARY_SILU, -2);
+    assert_true(silu < -0.23 && silu > -0.24);
+    assert_int_equal(count_in_log(f, turn ? "loaded elementwise.cl" : "compiled elementwise.cl"), 2);
+    tsr_buffer_destroy(device, &buffer);
+    tsr_device_close(&device);
+  }
+}
+
+/* Somebody empties the cache while it is in use: what is open stays, what comes then is made anew. */
+static void test_cache_removed_while_in_use(void **state) {
+  fixture *f = *state;
+  char path[1024];
+  if (!has_device(f)) skip();
+  snprintf(path, sizeof path, "%s/programs", f->folder);
+  tsr_buffer *buffer = NULL;
+  tsr_device *device = open_device(f, test_selector(), TSR_DEVICE_OPTIONS(.gemm = "reference"));
+  assert_int_equal(tsr_buffer_create(device, 2 * sizeof(float), &buffer, NULL), TSR_OK);
+  visit_cache(f, "", remove_file);
+  assert_int_equal(rmdir(path), 0);
+  assert_int_equal(rmdir(f->folder), 0);
+  clear_log(f);
+  assert_true(apply(device, buffer, TSR_UNARY_RELU, 7) == 7);
+  assert_int_equal(count_in_log(f, "compiled elementwise.cl"), 1);
+  assert_int_equal(mkdir(f->folder, 0700), 0);
+  float gelu = apply(device, buffer, TSR_UNARY_GELU, 7);
+  assert_true(gelu > 6.9 && gelu <= 7);
+  assert_true(count_in_log(f, "stored ") > 0);
+  tsr_buffer_destroy(device, &buffer);
+  tsr_device_close(&device);
+}
+
+/* ---- ranks that start at once ---- */
+
+static void write_line(void *user, tsr_log_level level, const char *area, const char *message) {
+  (void)level, (void)area;
+  fprintf(user, "%s\n", message);
+}
+
+static void use_in_f64(tsr_device *device) {
+  tsr_buffer *buffer = NULL;
+  tsr_gemm_call call = {.types = TSR_GEMM_TYPES_F64, .m = 1, .n = 1, .k = 1, .alpha = 1};
+  if (device->gemm[TSR_GEMM_TYPES_F64].family == TSR_GEMM_NONE) return;
+  assert_int_equal(tsr_buffer_create(device, 3 * sizeof(double), &buffer, NULL), TSR_OK);
+  call.a = (tsr_matrix){.buffer = buffer, .rows = 1, .cols = 1, .ld = 1};
+  call.b = call.c = call.a;
+  call.b.offset = 1, call.c.offset = 2;
+  assert_int_equal(tsr_device_gemm(device, &call, NULL), TSR_OK);
+  assert_int_equal(tsr_device_finish(device, NULL), TSR_OK);
+  tsr_buffer_destroy(device, &buffer);
+}
+
+/* What one rank does, once the pipe on its standard input closes: self-tests, and then programs that are
+ * built when they are first used. */
+static int be_a_rank(const char *folder, const char *log) {
+  static const tsr_unary functions[] = {TSR_UNARY_RELU, TSR_UNARY_SILU, TSR_UNARY_GELU};
+  FILE *file = fopen(log, "w");
+  char nothing;
+  fixture f = {0};
+  tsr_device *device;
+  tsr_buffer *buffer = NULL;
+  if (!file || read(STDIN_FILENO, &nothing, 1) != 0) return 2;
+  if (tsr_context_create(TSR_CONTEXT_OPTIONS(.log = write_line, .log_user = file, .log_level = TSR_LOG_DEBUG,
+                                             .cache_folder = folder, .kernel_folder = ""),
+                         &f.context, NULL))
+    return 3;
+  if (tsr_device_open(f.context, test_selector(), NULL, &device, NULL)) return 4;
+  if (tsr_buffer_create(device, 2 * sizeof(float), &buffer, NULL)) return 5;
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) apply(device, buffer, functions[i], 1);
+  use_in_f64(device);
+  tsr_buffer_destroy(device, &buffer);
+  tsr_device_close(&device);
+  tsr_context_destroy(&f.context);
+  return fclose(file) ? 6 : 0;
+}
+
+/* Programs by label: how often they were compiled, and got in any way. */
+typedef struct program_counts {
+  int count;
+  struct {
+    char label[LABEL_BYTES];
+    int compiled, loaded;
+  } programs[PROGRAMS_MAX];
+} program_counts;
+
+static void count_program(program_counts *counts, const char *label, size_t bytes, bool compiled) {
+  int i = 0;
+  assert_true(bytes < LABEL_BYTES);
+  while (i < counts->count &&
+         (strncmp(counts->programs[i].label, label, bytes) || counts->programs[i].label[bytes]))
+    i++;
+  assert_true(i < PROGRAMS_MAX);
+  if (i == counts->count) memcpy(counts->programs[counts->count++].label, label, bytes);
+  counts->programs[i].compiled += compiled;
+  counts->programs[i].loaded += !compiled;
+}
+
+/* "compiled LABEL in TIME" and "loaded LABEL from the cache". */
+static void count_programs(program_counts *counts, const char *log) {
+  char line[2 * LABEL_BYTES];
+  FILE *file = fopen(log, "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file)) {
+    bool compiled = !strncmp(line, "compiled ", 9), loaded = !strncmp(line, "loaded ", 7);
+    char *end = compiled ? strstr(line, " in ") : loaded ? strstr(line, " from the cache") : NULL;
+    char *label = line + (compiled ? 9 : 7);
+    if (end) count_program(counts, label, (size_t)(end - label), compiled);
+  }
+  fclose(file);
+}
+
+static const char *rank_log(const fixture *f, int rank) {
+  static char path[1024];
+  snprintf(path, sizeof path, "%s/rank%d.log", f->folder, rank);
+  return path;
+}
+
+static pid_t start_rank(const fixture *f, int rank, const int go[2]) {
+  char folder[sizeof f->folder];
+  static char program[] = "/proc/self/exe", word[] = "rank";
+  snprintf(folder, sizeof folder, "%s", f->folder);
+  pid_t child = fork();
+  if (child) return child;
+  char *arguments[] = {program, word, folder, (char *)rank_log(f, rank), NULL};
+  dup2(go[0], STDIN_FILENO);
+  close(go[0]);
+  close(go[1]);
+  execv(program, arguments);
+  _exit(127);
+}
+
+/* Each program is compiled once, by whoever came first; the seven others load it. */
+static void test_ranks_compile_each_program_once(void **state) {
+  fixture *f = *state;
+  int go[2];
+  pid_t children[RANKS];
+  static program_counts counts;
+  if (!has_device(f)) skip();
+  visit_cache(f, "", remove_file);
+  assert_int_equal(pipe(go), 0);
+  for (int rank = 0; rank < RANKS; rank++) assert_true((children[rank] = start_rank(f, rank, go)) > 0);
+  close(go[0]);
+  close(go[1]);
+  for (int rank = 0; rank < RANKS; rank++) {
+    int code;
+    assert_int_equal(waitpid(children[rank], &code, 0), children[rank]);
+    assert_int_equal(code, 0);
+    count_programs(&counts, rank_log(f, rank));
+    unlink(rank_log(f, rank));
+  }
+  for (int i = 0; i < counts.count; i++)
+    if (counts.programs[i].compiled != 1)
+      fail_msg("compiled %d times, loaded %d times: %s", counts.programs[i].compiled,
+               counts.programs[i].loaded, counts.programs[i].label);
+  assert_in_range(counts.count, 4, PROGRAMS_MAX); /* a product and three functions at least */
+}
+
 static void write_kernel(const char *folder, const char *file, const char *text) {
   char path[1024];
   snprintf(path, sizeof path, "%s/%s", folder, file);
@@ -176,12 +394,17 @@ static void test_broken_kernels(void **state) {
   f->context = own;
 }
 
-int main(void) {
+int main(int count, char **words) {
+  if (count == 4 && !strcmp(words[1], "rank")) return be_a_rank(words[2], words[3]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_second_open_compiles_nothing),
       cmocka_unit_test(test_damaged_entries_are_made_anew),
       cmocka_unit_test(test_cache_that_cannot_be_written),
       cmocka_unit_test(test_no_cache),
+      cmocka_unit_test(test_homes_that_are_missing),
+      cmocka_unit_test(test_options_do_not_shadow_each_other),
+      cmocka_unit_test(test_cache_removed_while_in_use),
+      cmocka_unit_test(test_ranks_compile_each_program_once),
       cmocka_unit_test(test_broken_kernels),
   };
   return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);

@@ -5,7 +5,7 @@ tessera=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export TESSERA_CACHE=$work/cache
+export TESSERA_CACHE=$work/cache TESSERA_TUNING=$work/tuning
 unset TSR_LOG
 failures=0
 

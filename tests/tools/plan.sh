@@ -34,6 +34,12 @@ holds 'all(r["memory_bytes"] == 375000000 for r in d["ranks"])'
 works plan gemm 512 130000 50000 --scale 64 --device-memory 24GB,24GB,16GB,8GB --backward \
   --cluster "$work/four.json" --json
 holds 'd["ranks"][3]["share"] < d["ranks"][0]["share"]'
+for weights in "bf16 2" "i8 4"; do
+  works plan gemm 512 130000 50000 --scale 64 --device-memory 24GB --weights "${weights% *}" \
+    --cluster "$work/four.json" --json
+  holds "d['workload']['weights'] == '${weights% *}'"
+  holds "abs(sum(r['lines']['weights'] for r in d['ranks']) * ${weights#* } / (4 * 16250 * 6250) - 1) < 5e-3"
+done
 for policy in never small auto; do # each name means what it says
   works plan ffn 64 384 1536 --replicate $policy --cluster "$work/four.json" --json
   holds "d['options']['replicate'] == '$policy'"

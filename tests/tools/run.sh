@@ -31,6 +31,47 @@ for ranks in 1 4; do
 done
 python3 "$here/../../tools/dev/compare.py" losses "$data/sgd.json" "$work/sgd1.json" "$work/sgd4.json" || fail losses
 
+# The same layer with narrow weights: off by what they round (nothing in f16, in which the file holds them), the
+# same on any number of ranks.
+while read -r weights least most; do
+  for ranks in 1 3; do
+    works run "${layer[@]}" -n $ranks --weights "$weights" --check --json -o "$work/narrow$ranks.safetensors"
+    holds "d['workload']['weights'] == '$weights' and d['check']['passed'] is True"
+    holds "d['check']['detectable'] < 1"
+    holds 'all(r["bytes_planned"] == r["bytes_allocated"] for r in d["ranks"])'
+  done
+  python3 - "$here/../../tools/dev" "$data/reference.safetensors" "$work" "$least" "$most" <<'PYTHON' ||
+import sys
+sys.path.insert(0, sys.argv[1])
+from compare import tensor
+wanted, one, three = tensor(sys.argv[2], "output"), *(tensor(f"{sys.argv[3]}/narrow{n}.safetensors", "y") for n in (1, 3))
+largest = max(map(abs, wanted))
+off = [max(abs(a - b) for a, b in zip(x, y)) / largest for x, y in ((wanted, one), (wanted, three), (one, three))]
+print("off by", off)
+sys.exit(not (float(sys.argv[4]) < off[0] < float(sys.argv[5]) and off[2] < 1e-5))
+PYTHON
+    fail "the layer with weights in $weights"
+done <<'TABLE'
+f16 0 1e-6
+bf16 1e-3 1e-2
+i8 1e-2 0.2
+TABLE
+
+# Whole numbers and factors from files are taken as they are, whole numbers without factors are refused.
+python3 - "$work/i8.safetensors" "$work/a.npy" <<'PYTHON'
+import json, struct, sys
+head = json.dumps({"b": {"dtype": "I8", "shape": [3, 2], "data_offsets": [0, 6]},
+                   "s": {"dtype": "F32", "shape": [2], "data_offsets": [6, 14]}}).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head + struct.pack("<6b2f", 1, -2, 3, 4, -5, 127, .5, 2))
+head = b"{'descr': '|i1', 'fortran_order': False, 'shape': (1, 3), }\n"
+open(sys.argv[2], "wb").write(b"\x93NUMPY\1\0" + struct.pack("<H", len(head)) + head + struct.pack("<3b", 1, 2, -3))
+PYTHON
+whole=(run gemm 1 2 3 --device host --weights i8 --weight "b=$work/i8.safetensors:b" --input "$work/a.npy")
+works "${whole[@]}" --weight "b_scale=$work/i8.safetensors:s" -o "$work/c.safetensors"
+python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); from compare import tensor
+sys.exit(tensor(sys.argv[2], "c") != (11, -750))' "$here/../../tools/dev" "$work/c.safetensors" || fail "i8 from a file"
+refuses 1 'source has no "b_scale"' "${whole[@]}"
+
 # Plans that are kept.
 works plan gemm 64 256 128 --device host --transport sim -n 2 -o "$work/plan.json"
 works run gemm 64 256 128 --device host --transport sim -n 2 --plan "$work/plan.json" --check

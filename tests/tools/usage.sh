@@ -50,12 +50,29 @@ K of gemm is '99999999999999999999'|plan gemm 1 1 99999999999999999999
 --activation and --gated are options of ffn|run gemm 4 4 4 --gated
 --activation is 'tanh'|run ffn 4 4 4 --activation tanh
 --backward and --sgd exclude each other|run ffn 4 4 4 --sgd 1 --backward
+--weights is 'f32', expected f16, bf16 or i8|run ffn 4 4 4 --weights f32
+--weights i8 excludes --backward|run ffn 4 4 4 --weights i8 --backward
+--weights bf16 excludes --sgd|run ffn 4 4 4 --weights bf16 --sgd 1
+--weights f16 excludes --dtype f64|plan gemm 4 4 4 --weights f16 --dtype f64
 --target is what --sgd trains towards|run ffn 4 4 4 --target a:b
 --sgd is '0'|run ffn 4 4 4 --sgd 0
 --seed is '-1'|run ffn 4 4 4 --seed -1
 --steps is '0'|run ffn 4 4 4 --steps 0
 --deadline is '0'|run ffn 4 4 4 --deadline 0
 safetensors are written|run gemm 4 4 4 -o x.npy
+expected tessera bench gemm|bench
+expected tessera bench gemm|bench ffn
+--dtype is 'f8'|bench gemm --dtype f8
+--form is 'tt'|bench gemm --form tt
+--cores is '0'|bench gemm --cores 0
+--cold is 'much'|bench gemm --cold much
+--cpu-time counts all threads|bench gemm --cpu-time
+--device names 2|bench gemm --device host,host
+unexpected word 'gemm'|tune gemm
+--explain takes 3 numbers, M N K, but got 2|tune --explain 4 4
+K is '0'|tune --explain 4 4 0
+--budget is '60x', expected a time such as 60s|tune --budget 60x
+--budget is '0s'|tune --budget 0s
 TABLE
 
 # A name may hold anything and have any length: it stays one line, that ends with what to do.

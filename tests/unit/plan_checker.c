@@ -61,6 +61,39 @@ static void overwrites_legally(const walk *w, const tsr_step *step, tsr_value in
     fail_msg("step %d writes value %u over value %u, which it reads", number, step->value.id, input.id);
 }
 
+/* A node computed with another takes its value, which is nowhere, and has its other operand; returns what it
+ * makes. */
+static tsr_value check_fused(walk *w, const tsr_step *step, int index, tsr_value made, tsr_place place,
+                             int number) {
+  static const tsr_operator operators[] = {[TSR_FUSED_SCALE] = TSR_OPERATOR_MULTIPLY,
+                                           [TSR_FUSED_BIAS] = TSR_OPERATOR_ADD,
+                                           [TSR_FUSED_UNARY] = TSR_OPERATOR_UNARY,
+                                           [TSR_FUSED_GATE] = TSR_OPERATOR_MULTIPLY,
+                                           [TSR_FUSED_RESIDUAL] = TSR_OPERATOR_ADD};
+  const tsr_graph *graph = w->plan->graph;
+  const tsr_fused *fused = &step->fused[index];
+  const tsr_node *node = &graph->nodes[fused->node];
+  tsr_rule rules[TSR_RULES_MAX];
+  tsr_operator_rules_of(node->op)->rules(graph, node, rules);
+  const tsr_rule *rule = &rules[w->plan->decision.rules[fused->node]];
+  assert_int_equal(node->op, operators[fused->role]);
+  assert_true(index == 0 || fused->role > step->fused[index - 1].role);
+  assert_true(place >= TSR_PLACE_REPLICATE && rule->out == place);
+  assert_true(find(w->plan, made, place) < 0);
+  int chain = fused->operand < 0 ? 0 : 1 - fused->operand;
+  assert_int_equal(node->inputs[chain].id, made.id);
+  assert_int_equal(rule->in[chain], place);
+  if (fused->operand >= 0) {
+    reads(w, node->inputs[fused->operand], rule->in[fused->operand], number);
+    if (graph->nodes[step->node].op == TSR_OPERATOR_MATMUL) {
+      int operand = find(w->plan, node->inputs[fused->operand], rule->in[fused->operand]);
+      assert_int_not_equal(w->plan->buffers[operand].storage,
+                           w->plan->buffers[find(w->plan, step->value, step->to)].storage);
+    }
+  }
+  return node->output;
+}
+
 static void check_node(walk *w, const tsr_step *step, int number) {
   const tsr_graph *graph = w->plan->graph;
   const tsr_node *node = &graph->nodes[step->node];
@@ -72,14 +105,7 @@ static void check_node(walk *w, const tsr_step *step, int number) {
   for (int j = 0; j < node->input_count; j++)
     overwrites_legally(w, step, node->inputs[j], rules[chosen].in[j], number);
   tsr_value made = node->output;
-  if (step->fused >= 0) {
-    const tsr_node *second = &graph->nodes[step->fused];
-    assert_int_equal(node->op, TSR_OPERATOR_ADD);
-    assert_int_equal(second->op, TSR_OPERATOR_UNARY);
-    assert_int_equal(second->inputs[0].id, made.id);
-    assert_true(find(w->plan, made, rules[chosen].out) < 0); /* the sum is nowhere */
-    made = second->output;
-  }
+  for (int i = 0; i < step->fused_count; i++) made = check_fused(w, step, i, made, rules[chosen].out, number);
   assert_int_equal(step->value.id, made.id);
   assert_int_equal(step->to, rules[chosen].out);
   writes(w, step->value, step->to, number);

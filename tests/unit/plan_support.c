@@ -69,14 +69,17 @@ static void fill_member(tsr_cluster_member *member, const plan_device *device) {
                                            .tile_m = 6,
                                            .tile_n = device->panel ? device->panel : 1,
                                            .panel = device->panel,
-                                           .stored = {256, 0, 1},
-                                           .copied = {256, 48, 1}};
+                                           .stored_k_block = 256,
+                                           .stored_panels = 1,
+                                           .copied_k_block = 256,
+                                           .copied_row_block = 48,
+                                           .copied_panels = 1};
     for (int form = 0; form < TSR_GEMM_FORMS; form++)
       for (int i = 0; i < 9; i++) {
         int64_t m = rows[i / 3], side = sides[i % 3];
         double flops = 2.0 * (double)m * (double)side * (double)side;
-        member->curves[dtype][form].points[i] =
-            (tsr_gemm_point){m, side, member->launch_seconds + flops / (device->gflops * 1e9 / (dtype + 1))};
+        member->curves[dtype][form].points[i] = (tsr_gemm_point){
+            m, side, member->launch_seconds + flops / (device->gflops * 1e9 / (dtype == TSR_F64 ? 2 : 1))};
         member->curves[dtype][form].count = i + 1;
       }
   }

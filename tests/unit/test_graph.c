@@ -63,7 +63,7 @@ static void leaves_are_checked(void **state) {
   invalid(try_input("\xff", TSR_F32, matrix), "not UTF-8");
   invalid(try_input("\xc0\x80", TSR_F32, matrix), "not UTF-8");
   invalid(try_input("\xed\xa0\x80", TSR_F32, matrix), "not UTF-8");
-  invalid(try_input("y", TSR_BF16, matrix), "type bf16: values are f32 or f64");
+  invalid(try_input("y", TSR_BF16, matrix), "type bf16: inputs and states are f32 or f64");
   invalid(try_input("y", (tsr_dtype)77, matrix), "type ?");
   invalid(try_input("y", TSR_F32, tsr_shape_of(5, 1, 1)), "5 axes, 0 to 4");
   invalid(try_input("y", TSR_F32, tsr_shape_of(-1, 1, 1)), "-1 axes, 0 to 4");
@@ -199,6 +199,91 @@ static void blocks_name_their_parameters(void **state) {
   assert_int_equal(graph->node_count, nodes);
   options.activation = TSR_UNARY_SILU;
   ok(tsr_graph_ffn(graph, x, &options, &y, &error));
+}
+
+static tsr_value parameter(const char *name, tsr_dtype dtype, int axes, int64_t e0, int64_t e1) {
+  tsr_shape shape = tsr_shape_of(axes, e0, e1);
+  tsr_value value;
+  ok(tsr_graph_parameter(graph, name, dtype, &shape, &value, &error));
+  return value;
+}
+
+/* Whatever else is asked of a narrow weight is refused with what to do. */
+static void narrow_weights_are_operand_b(void **state) {
+  (void)state;
+  static const tsr_dtype narrow[] = {TSR_F16, TSR_BF16, TSR_I8};
+  static const char *const names[] = {"f16", "bf16", "i8"};
+  const tsr_shape shape = tsr_shape_of(2, 8, 8);
+  tsr_value x = input("x", 2, 8, 8), dy = input("dy", 2, 8, 8), wide, y, out;
+  ok(tsr_graph_input(graph, "wide", TSR_F64, &shape, &wide, &error));
+  for (int i = 0; i < 3; i++) {
+    tsr_value w = parameter(names[i], narrow[i], 2, 8, 8);
+    ok(tsr_graph_matmul(graph, x, w, NULL, &y, &error));
+    assert_int_equal(tsr_graph_at(graph, y)->dtype, TSR_F32);
+    ok(tsr_graph_matmul(graph, x, w, TSR_MATMUL_OPTIONS(.transpose_b = true, .beta = 1, .c = y), &out,
+                        &error));
+    ok(tsr_graph_matmul(graph, x, w, TSR_MATMUL_OPTIONS(.transpose_a = true), &out, &error));
+    size_t values = graph->value_count;
+    invalid(tsr_graph_matmul(graph, w, x, NULL, &out, &error), "can be operand b of a product, and nothing");
+    invalid(tsr_graph_matmul(graph, w, w, NULL, &out, &error), "can be operand b of a product, and nothing");
+    invalid(tsr_graph_matmul(graph, wide, w, NULL, &out, &error),
+            "and a is f64, they must have one type, or a");
+    invalid(tsr_graph_matmul(graph, x, x, TSR_MATMUL_OPTIONS(.beta = 1, .c = w), &out, &error),
+            "make it f32");
+    invalid(tsr_graph_add(graph, 1, x, 1, w, &out, &error), "make it f32");
+    invalid(tsr_graph_add(graph, 1, w, 1, w, &out, &error), "make it f32");
+    invalid(tsr_graph_multiply(graph, x, w, &out, &error), "make it f32");
+    invalid(tsr_graph_scale(graph, 2, w, &out, &error), "make it f32");
+    invalid(tsr_graph_unary(graph, TSR_UNARY_RELU, w, &out, &error), "make it f32");
+    invalid(tsr_graph_reduce(graph, TSR_SUM, 0, w, &out, &error), "make it f32");
+    invalid(tsr_graph_squared_error(graph, x, w, &out, &error), "make it f32");
+    invalid(tsr_graph_output(graph, "out", w, &error), "read the parameter itself");
+    invalid(tsr_graph_assign(graph, w, w, &error), "train in f32, narrow weights serve");
+    invalid(tsr_graph_assign(graph, w, y, &error), "train in f32, narrow weights serve");
+    invalid(tsr_graph_gradients(graph, y, dy, &w, 1, &out, &error), "train in f32, narrow weights serve");
+    assert_int_equal(graph->value_count, values);
+    ok(tsr_graph_gradients(graph, y, dy, &x, 1, &out, &error)); /* dy w^T */
+    const tsr_node *node = &graph->nodes[graph->node_count - 1];
+    assert_true(node->inputs[1].id == w.id && node->transpose_b && !node->transpose_a);
+    tsr_value state_out;
+    invalid(tsr_graph_state(graph, "s", narrow[i], &shape, &state_out, &error), "inputs and states are f32");
+  }
+}
+
+/* w of i8 has factors of its columns beside it, once. */
+static void weights_of_i8_are_scaled(void **state) {
+  (void)state;
+  tsr_value x = input("x", 2, 5, 8), w = parameter("w", TSR_I8, 2, 8, 3), y, scale;
+  ok(tsr_graph_linear(graph, x, w, parameter("bias", TSR_F32, 1, 3, 0), &y, &error));
+  ok(tsr_graph_find(graph, "w_scale", &scale, &error));
+  const tsr_graph_value *made = tsr_graph_at(graph, scale);
+  assert_true(made->kind == TSR_PARAMETER && made->dtype == TSR_F32 && made->shape.axes == 1);
+  assert_int_equal(made->shape.extent[0], 3);
+  const tsr_operator expected[] = {TSR_OPERATOR_MATMUL, TSR_OPERATOR_MULTIPLY, TSR_OPERATOR_ADD};
+  assert_int_equal(graph->node_count, 3);
+  for (int i = 0; i < 3; i++) assert_int_equal(graph->nodes[i].op, expected[i]);
+  assert_int_equal(graph->nodes[1].inputs[1].id, scale.id);
+  size_t values = graph->value_count;
+  ok(tsr_graph_linear(graph, x, w, TSR_NO_VALUE, &y, &error)); /* again, with the same factors */
+  assert_int_equal(graph->value_count, values + 2);
+
+  ok(tsr_graph_ffn(graph, x,
+                   TSR_FFN_OPTIONS(.hidden = 12, .gated = true, .weight_dtype = TSR_I8, .prefix = "g."), &y,
+                   &error));
+  const char *const names[] = {"g.wg_scale", "g.w1_scale", "g.w2_scale"};
+  for (int i = 0; i < 3; i++) ok(tsr_graph_find(graph, names[i], &scale, &error));
+  ok(tsr_graph_ffn(graph, x, TSR_FFN_OPTIONS(.hidden = 12, .weight_dtype = TSR_BF16, .prefix = "b."), &y,
+                   &error));
+  ok(tsr_graph_find(graph, "b.w2", &w, &error));
+  assert_int_equal(tsr_graph_at(graph, w)->dtype, TSR_BF16);
+  ok(tsr_graph_find(graph, "b.b2", &w, &error));
+  assert_int_equal(tsr_graph_at(graph, w)->dtype, TSR_F32);
+  refused(tsr_graph_find(graph, "b.w2_scale", &w, &error), TSR_ERROR_NOT_FOUND, "b.w2_scale");
+  values = graph->value_count;
+  parameter("bad_scale", TSR_F32, 1, 4, 0);
+  w = parameter("bad", TSR_I8, 2, 8, 3);
+  invalid(tsr_graph_linear(graph, x, w, TSR_NO_VALUE, &y, &error), "does not fit a");
+  assert_int_equal(graph->value_count, values + 2);
 }
 
 static void names_that_are_nearly_right(void **state) {
@@ -664,6 +749,8 @@ int main(void) {
       TEST(operators_are_checked),
       TEST(results_have_the_right_shapes),
       TEST(blocks_name_their_parameters),
+      TEST(narrow_weights_are_operand_b),
+      TEST(weights_of_i8_are_scaled),
       TEST(names_that_are_nearly_right),
       TEST(outputs_and_assigns_are_checked),
       TEST(pins_are_checked),

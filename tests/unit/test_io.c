@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/narrow.h"
 #include "io/convert.h"
 #include "io/philox.h"
+#include "io/quantise.h"
 
-enum { DTYPES = 4 };
-static const tsr_dtype all_dtypes[DTYPES] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16};
+enum { DTYPES = TSR_DTYPE_COUNT };
+static const tsr_dtype all_dtypes[DTYPES] = {TSR_F32, TSR_F64, TSR_F16, TSR_BF16, TSR_I8};
 
 static double get(const tsr_array *array, const int64_t *index) {
   int64_t at = 0;
@@ -23,8 +25,10 @@ static double get(const tsr_array *array, const int64_t *index) {
   switch (array->dtype) {
   case TSR_F32: return ((float *)array->data)[at];
   case TSR_F64: return ((double *)array->data)[at];
-  case TSR_F16: return tsr_f16_widen(((uint16_t *)array->data)[at]);
-  case TSR_BF16: return tsr_bf16_widen(((uint16_t *)array->data)[at]);
+  case TSR_F16: return tsr_widen_f16(((uint16_t *)array->data)[at]);
+  case TSR_BF16: return tsr_widen_bf16(((uint16_t *)array->data)[at]);
+  case TSR_I8: return ((int8_t *)array->data)[at];
+  case TSR_DTYPE_COUNT: break;
   }
   return NAN;
 }
@@ -35,8 +39,10 @@ static void set(const tsr_array *array, const int64_t *index, double value) {
   switch (array->dtype) {
   case TSR_F32: ((float *)array->data)[at] = (float)value; break;
   case TSR_F64: ((double *)array->data)[at] = value; break;
-  case TSR_F16: ((uint16_t *)array->data)[at] = tsr_f16_narrow(value); break;
-  case TSR_BF16: ((uint16_t *)array->data)[at] = tsr_bf16_narrow(value); break;
+  case TSR_F16: ((uint16_t *)array->data)[at] = tsr_narrow_f16(value); break;
+  case TSR_BF16: ((uint16_t *)array->data)[at] = tsr_narrow_bf16(value); break;
+  case TSR_I8: ((int8_t *)array->data)[at] = (int8_t)value; break;
+  case TSR_DTYPE_COUNT: break;
   }
 }
 
@@ -49,7 +55,7 @@ static bool next_index(const tsr_shape *shape, int64_t *index) {
   return false;
 }
 
-/* Small whole numbers are exact in all four types. */
+/* Small whole numbers are exact in all types. */
 static double pattern(int64_t i) {
   return (double)(i * 37 % 251) - 125;
 }
@@ -99,8 +105,8 @@ static void check_all_values(int fraction, float (*widen)(uint16_t), uint16_t (*
 
 static void every_f16_and_bf16_widens_and_comes_back(void **state) {
   (void)state;
-  check_all_values(10, tsr_f16_widen, tsr_f16_narrow);
-  check_all_values(7, tsr_bf16_widen, tsr_bf16_narrow);
+  check_all_values(10, tsr_widen_f16, tsr_narrow_f16);
+  check_all_values(7, tsr_widen_bf16, tsr_narrow_bf16);
 }
 
 /* Around the middle between each number and the next in magnitude, for both signs. The number after the
@@ -130,8 +136,8 @@ static void check_all_middles(int fraction, uint16_t (*narrow)(double)) {
 
 static void narrowing_rounds_to_nearest_even_at_every_middle(void **state) {
   (void)state;
-  check_all_middles(10, tsr_f16_narrow);
-  check_all_middles(7, tsr_bf16_narrow);
+  check_all_middles(10, tsr_narrow_f16);
+  check_all_middles(7, tsr_narrow_bf16);
 }
 
 static void f16_agrees_with_the_compilers_own(void **state) {
@@ -142,7 +148,7 @@ static void f16_agrees_with_the_compilers_own(void **state) {
     uint16_t stored = (uint16_t)bits;
     half value;
     memcpy(&value, &stored, 2);
-    float wanted = (float)value, got = tsr_f16_widen(stored);
+    float wanted = (float)value, got = tsr_widen_f16(stored);
     if (wanted == wanted) assert_memory_equal(&wanted, &got, sizeof got);
   }
   random_state = 1;
@@ -153,7 +159,7 @@ static void f16_agrees_with_the_compilers_own(void **state) {
     double value;
     memcpy(&value, &bits, 8);
     half wanted = (half)value;
-    uint16_t got = tsr_f16_narrow(value);
+    uint16_t got = tsr_narrow_f16(value);
     assert_memory_equal(&wanted, &got, 2);
   }
 #else
@@ -425,7 +431,7 @@ static void check_whole(const char *path, const char *tensor, const tsr_shape *s
 static void every_dtype_goes_out_and_comes_back_as_every_dtype(void **state) {
   (void)state;
   char path[PATH_BYTES];
-  static const char *const names[DTYPES] = {"f32", "f64", "f16", "bf16"};
+  static const char *const names[DTYPES] = {"f32", "f64", "f16", "bf16", "i8"};
   tsr_shape shape = {.axes = 3, .extent = {3, 5, 7}};
   static uint64_t data[DTYPES][3 * 5 * 7];
   tsr_array arrays[DTYPES];
@@ -568,8 +574,9 @@ static void npy_files_of_all_versions_are_read(void **state) {
   (void)state;
   static const float f4[6] = {-125, -88, -51, -14, 23, 60}; /* pattern(0 .. 5) */
   static const double f8[6] = {-125, -88, -51, -14, 23, 60};
+  static const int8_t i1[6] = {-125, -88, -51, -14, 23, 60};
   uint16_t f2[6];
-  for (int i = 0; i < 6; i++) f2[i] = tsr_f16_narrow(f8[i]);
+  for (int i = 0; i < 6; i++) f2[i] = tsr_narrow_f16(f8[i]);
   const struct {
     int major;
     const char *header;
@@ -579,6 +586,7 @@ static void npy_files_of_all_versions_are_read(void **state) {
       {1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }   \n", f4, sizeof f4},
       {2, "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 3)}\n", f8, sizeof f8},
       {3, "{\"shape\":(2,3,),\"fortran_order\":False,\"descr\":\"<f2\"}", f2, sizeof f2},
+      {1, "{'descr': '|i1', 'fortran_order': False, 'shape': (2, 3), }\n", i1, sizeof i1},
   };
   char path[PATH_BYTES];
   tsr_shape shape = tsr_shape_of(2, 2, 3), held;
@@ -845,6 +853,45 @@ static void the_minilm_block_gives_its_recorded_output(void **state) {
   free(w1), free(b1), free(w2), free(b2), free(input), free(output), free(target);
 }
 
+/* A row longer than what is read at a time; whatever blocks are asked for, and in whatever order, a column
+ * has one factor and its elements are whole parts of it. */
+static void reals_become_whole_numbers(void **state) {
+  (void)state;
+  enum { ROWS = 5, COLS = 40000 };
+  float *w = malloc(ROWS * COLS * sizeof *w), scales[COLS];
+  double most[COLS] = {0};
+  const tsr_shape whole = tsr_shape_of(2, ROWS, COLS);
+  for (int i = 0; i < ROWS * COLS; i++) w[i] = (float)(below(2001) - 1000) * (float)(1 + i % COLS % 97);
+  const tsr_array array = tsr_array_dense(w, TSR_F32, &whole);
+  tsr_source *source = NULL;
+  assert_ok(tsr_source_create(context, &source, &error_));
+  assert_ok(tsr_source_add_array(source, "w", &array, &error_));
+  assert_ok(tsr_quantise_most(source, "w", &whole, 3, 2, 0, COLS, most, &error_));
+  assert_ok(tsr_quantise_most(source, "w", &whole, 0, 3, 100, COLS - 100, most + 100, &error_));
+  assert_ok(tsr_quantise_most(source, "w", &whole, 0, 3, 0, 100, most, &error_));
+  for (int j = 0; j < COLS; j++) {
+    double expected = 0;
+    for (int i = 0; i < ROWS; i++) expected = fmax(expected, fabs((double)w[i * COLS + j]));
+    assert_true(most[j] == expected);
+    scales[j] = tsr_quantise_scale(most[j]);
+    assert_true(scales[j] == (float)(expected / 127));
+  }
+  int8_t *found = malloc(ROWS * COLS);
+  memset(found, 99, ROWS * COLS);
+  const tsr_shape shape = tsr_shape_of(2, 3, COLS - 1);
+  tsr_array block = {
+      .data = found, .dtype = TSR_I8, .shape = shape, .stride = {1, 5}}; /* by columns, with gaps */
+  assert_ok(tsr_quantise_read(source, "w", &whole, (const int64_t[]){2, 1}, scales + 1, &block, &error_));
+  for (int j = 0; j < COLS - 1; j++)
+    for (int i = 0; i < 5; i++) {
+      double exact = i < 3 ? (double)w[(i + 2) * COLS + j + 1] / (double)scales[j + 1] : 99;
+      if (found[j * 5 + i] != rint(exact)) fail_msg("(%d, %d) is %d, of %g", i, j, found[j * 5 + i], exact);
+    }
+  tsr_source_destroy(&source);
+  free(found);
+  free(w);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_f16_and_bf16_widens_and_comes_back),
@@ -868,6 +915,7 @@ int main(void) {
       cmocka_unit_test(npy_files_of_all_versions_are_read),
       cmocka_unit_test(slices_equal_the_same_part_of_the_whole),
       cmocka_unit_test(arrays_and_constants_are_sources),
+      cmocka_unit_test(reals_become_whole_numbers),
       cmocka_unit_test(what_does_not_fit_a_source_is_refused),
       cmocka_unit_test(a_file_is_mapped_once_for_many_names),
       cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),

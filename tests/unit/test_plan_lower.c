@@ -3,6 +3,7 @@
  * layouts by name; memory: nobody over the limit, more memory never hurts, and a shortage is named to the
  * byte. */
 #include "plan_support.h"
+#include "plan/plan_text.h"
 
 #include "plan/buffers.h"
 #include "plan/cuts.h"
@@ -49,7 +50,7 @@ static void random_plans_are_sound(void **state) {
     assert_true(plan->feasible);
     plan_check(plan);
     for (int s = 0; s < plan->step_count; s++) {
-      fused += plan->steps[s].kind == TSR_STEP_NODE && plan->steps[s].fused >= 0;
+      fused += plan->steps[s].kind == TSR_STEP_NODE && plan->steps[s].fused_count > 0;
       converts += plan->steps[s].kind == TSR_STEP_CONVERT;
       copies += plan->steps[s].kind == TSR_STEP_COPY;
     }
@@ -153,20 +154,59 @@ static void states_that_swap_are_refused(void **state) {
   tsr_cluster_destroy(&cluster);
 }
 
-static void bias_and_activation_are_one_step(void **state) {
+/* "matmul + bias + gelu, matmul": the steps that compute nodes. */
+static void expect_steps(tsr_plan *plan, const char *wanted) {
+  char text[512] = "", one[96];
+  for (int i = 0; i < plan->step_count; i++) {
+    const tsr_step *step = &plan->steps[i];
+    if (step->kind != TSR_STEP_NODE) continue;
+    snprintf(one, sizeof one, "%s%s", *text ? ", " : "",
+             tsr_operator_rules_of(plan->graph->nodes[step->node].op)->name);
+    strncat(text, one, sizeof text - strlen(text) - 1);
+    for (int f = 0; f < step->fused_count; f++) {
+      snprintf(one, sizeof one, " + %s", tsr_plan_fused_name(plan, &step->fused[f]));
+      strncat(text, one, sizeof text - strlen(text) - 1);
+    }
+  }
+  assert_string_equal(text, wanted);
+  plan_check(plan);
+  tsr_plan_destroy(&plan);
+}
+
+static tsr_plan *plan_of(tsr_graph *graph, const tsr_cluster *cluster) {
+  return plan_fit(graph, cluster, NULL);
+}
+
+/* y = gelu(x w + b) with more readers, and what each keeps out of the step. */
+static tsr_graph *product_and(int readers) {
+  tsr_graph *graph = plan_graph();
+  tsr_value x = plan_input(graph, "x", 64, 32), r = plan_input(graph, "r", 64, 48),
+            w = plan_parameter(graph, "w", 32, 48), b = plan_parameter(graph, "b", 1, 48), xw, sum, y, z;
+  plan_ok(tsr_graph_matmul(graph, x, w, NULL, &xw, &plan_error));
+  plan_ok(tsr_graph_add(graph, readers == 3 ? 2 : 1, xw, 1, b, &sum, &plan_error));
+  plan_ok(tsr_graph_unary(graph, TSR_UNARY_GELU, sum, &y, &plan_error));
+  if (readers == 4) plan_ok(tsr_graph_add(graph, 1, r, 1, y, &z, &plan_error));
+  if (readers == 5) plan_ok(tsr_graph_multiply(graph, r, y, &z, &plan_error));
+  if (readers == 1) plan_ok(tsr_graph_output(graph, "sum", sum, &plan_error));
+  if (readers == 2) plan_ok(tsr_graph_output(graph, "xw", xw, &plan_error));
+  plan_ok(tsr_graph_output(graph, "y", readers >= 4 ? z : y, &plan_error));
+  return graph;
+}
+
+static void an_epilogue_joins_its_product(void **state) {
   (void)state;
-  tsr_cluster *cluster = plan_cluster_of(2, (plan_device){.gflops = 10, .memory_gb = 1});
-  tsr_plan *forward = plan_fit(plan_ffn(512, 256, 1024, false, true), cluster, NULL);
-  tsr_plan *backward = plan_fit(plan_ffn(512, 256, 1024, true, true), cluster, NULL);
-  int fused[2] = {0, 0};
-  for (int i = 0; i < forward->step_count; i++) fused[0] += forward->steps[i].fused >= 0;
-  for (int i = 0; i < backward->step_count; i++) fused[1] += backward->steps[i].fused >= 0;
-  assert_int_equal(fused[0], 1);
-  assert_int_equal(fused[1], 0); /* the activation's gradient wants the sum */
-  plan_check(forward);
-  plan_check(backward);
-  tsr_plan_destroy(&forward);
-  tsr_plan_destroy(&backward);
+  static const char *const steps[] = {"matmul + bias + gelu",
+                                      "matmul + bias, unary",
+                                      "matmul, add + gelu",
+                                      "matmul, add, unary",
+                                      "matmul + bias + gelu + residual",
+                                      "matmul + bias + gelu + gate"};
+  tsr_cluster *cluster = plan_cluster_of(1, (plan_device){.gflops = 10, .memory_gb = 1});
+  for (int i = 0; i < 6; i++) expect_steps(plan_of(product_and(i), cluster), steps[i]);
+  tsr_cluster_destroy(&cluster);
+  cluster = plan_cluster_of(2, (plan_device){.gflops = 10, .memory_gb = 1});
+  /* A partial product takes its bias after the reduction. */
+  expect_steps(plan_of(plan_ffn(512, 256, 1024, false, true), cluster), "matmul + bias + gelu, matmul, add");
   tsr_cluster_destroy(&cluster);
 }
 
@@ -344,7 +384,7 @@ int main(void) {
       cmocka_unit_test(a_target_that_is_kept_elsewhere_is_not_overwritten),
       cmocka_unit_test(states_that_shift_are_read_before_they_change),
       cmocka_unit_test(states_that_swap_are_refused),
-      cmocka_unit_test(bias_and_activation_are_one_step),
+      cmocka_unit_test(an_epilogue_joins_its_product),
       cmocka_unit_test(pinned_offsets_are_kept),
       cmocka_unit_test(pinned_offsets_and_no_memory_are_refused),
       cmocka_unit_test(ragged_and_tiny_shapes_are_planned),

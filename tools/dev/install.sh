@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
-# Installs what is missing to build and run Tessera (install.sh), and to test all of it (install.sh test).
+# Installs what is missing to build and run Tessera (install.sh), to test all of it (install.sh test), or to build it
+# and compile its kernels with vendors' offline compilers (install.sh vendor).
 # On Debian and Ubuntu by apt; elsewhere it names the packages, and goes on if the tools are there already.
 set -eu
 
 debian="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libxxhash-dev
         ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mpich libmpich-dev libclblast-dev"
 debian_test="clang clang-format libcmocka-dev libopenblas-dev mesa-opencl-icd groff-base"
+# For `vendor`: a|b is the first of them that the distribution has; what it has none of is left out. Not libclc-19:
+# on Debian 12 it drives out libclc-15 and, with it, rusticl.
+debian_vendor="clang-15 libclc-15 clang-19 lld-19 llvm-19 rocm-device-libs intel-opencl-icd
+               llvm-spirv-15|llvm-spirv-19 spirv-tools"
 fedora="gcc meson ninja-build pkgconf python3 jansson-devel xxhash-devel ocl-icd-devel opencl-headers pocl
         mpich mpich-devel clblast-devel"
 fedora_test="clang clang-tools-extra libcmocka-devel openblas-devel mesa-libOpenCL groff-base"
@@ -63,28 +68,56 @@ missing=
 for package in $debian; do
   is_installed "$package" || missing="$missing $package"
 done
-[ -n "$missing" ] || exit 0
+missing_vendor=
+if [ "$purpose" = vendor ]; then
+  for choice in $debian_vendor; do
+    there=no
+    for package in ${choice//|/ }; do
+      ! is_installed "$package" || there=yes
+    done
+    [ $there = yes ] || missing_vendor="$missing_vendor $choice"
+  done
+fi
+[ -n "$missing$missing_vendor" ] || exit 0
 
 as_root=
 if [ "$(id -u)" != 0 ]; then
   if ! command -v sudo >/dev/null; then
     echo "Missing packages, and neither root nor sudo to install them:"
-    echo "  apt-get install$missing"
+    echo "  apt-get install$missing$missing_vendor"
     go_on_or_stop
     exit 0
   fi
   as_root="sudo"
 fi
 
-# One question of sudo at most, and what apt says is shown only if it fails. Lists that cannot be updated may still
-# do: the installation decides.
-apt="apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300"
-echo "Installing, which may take some minutes:$missing"
+# What apt says is shown only if it fails. Lists that cannot be updated may still do: the installation decides.
+# Nothing that is installed may go.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! $as_root env DEBIAN_FRONTEND=noninteractive \
-  sh -c "$apt update; $apt install -y --no-install-recommends $missing" >"$log" 2>&1; then
+apt() {
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@" \
+    >"$log" 2>&1
+}
+install() {
+  echo "Installing, which may take some minutes: $*"
+  apt install -y --no-install-recommends --no-remove "$@" && return
   tail -n 20 "$log" >&2
   echo "These packages could not be installed."
-  go_on_or_stop
-fi
+  return 1
+}
+
+apt update || true
+[ -z "$missing" ] || install $missing || go_on_or_stop
+
+# The checks say which target they had to leave out.
+available= unavailable=
+for choice in $missing_vendor; do
+  found=
+  for package in ${choice//|/ }; do
+    [ -n "$found" ] || [ -z "$(apt-cache search --names-only "^$package\$")" ] || found=$package
+  done
+  if [ -n "$found" ]; then available="$available $found"; else unavailable="$unavailable $choice"; fi
+done
+[ -z "$unavailable" ] || echo "This distribution does not have:$unavailable"
+[ -z "$available" ] || install $available || true

@@ -1,0 +1,350 @@
+/* tuning_rows.c: rows as documents, "tessera.tuning/1": those that are built in, those of the user, and
+ * writing more. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "device/tuning.h"
+#include <tessera/version.h>
+
+static const char schema[] = "tessera.tuning/1";
+enum { FILES_MAX = 256 };
+
+void tsr_tuned_list_free(tsr_tuned_list *list) {
+  free(list->items);
+  *list = (tsr_tuned_list){0};
+}
+
+/* ---- reading ---- */
+
+static tsr_tuning_level level_of(const tsr_tuning_row *row) {
+  return row->device[0]         ? TSR_TUNING_DEVICE
+         : row->architecture[0] ? TSR_TUNING_ARCHITECTURE
+         : row->vendor[0]       ? TSR_TUNING_VENDOR
+                                : TSR_TUNING_ALL;
+}
+
+/* Left out is "". */
+static tsr_status read_text(const json_t *object, const char *path, const char *key, char *out, size_t bytes,
+                            tsr_error *error) {
+  out[0] = 0;
+  return json_object_get(object, key) ? tsr_json_text(object, path, key, out, bytes, error) : TSR_OK;
+}
+
+static tsr_status read_match(const json_t *json, const char *path, tsr_tuning_row *row, tsr_error *error) {
+  json_t *match;
+  char place[64];
+  TSR_RETURN_IF_FAILED(tsr_json_object(json, path, "match", &match, error));
+  snprintf(place, sizeof place, "%s.match", path);
+  TSR_RETURN_IF_FAILED(read_text(match, place, "vendor", row->vendor, sizeof row->vendor, error));
+  TSR_RETURN_IF_FAILED(
+      read_text(match, place, "architecture", row->architecture, sizeof row->architecture, error));
+  return read_text(match, place, "device", row->device, sizeof row->device, error);
+}
+
+static tsr_status read_product(const json_t *json, const char *path, tsr_tuned *out, tsr_error *error) {
+  tsr_tuning_product *product = &out->row.product;
+  TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "types", product->types, sizeof product->types, error));
+  TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "form", product->form, sizeof product->form, error));
+  TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, "m", 1, INT64_MAX, &product->m, error));
+  TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, "n", 1, INT64_MAX, &product->n, error));
+  TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, "k", 1, INT64_MAX, &product->k, error));
+  tsr_status status = tsr_tuning_product_read(product, &out->types, &out->form, error);
+  if (status == TSR_OK) return TSR_OK;
+  tsr_error_wrap(error, "%s", path);
+  if (error) error->status = TSR_ERROR_FORMAT;
+  return TSR_ERROR_FORMAT;
+}
+
+/* {family, parameter: value, ...}: a parameter that is not known here belongs to another version. */
+static tsr_status read_variant(const json_t *json, const char *path, tsr_tuned *out, tsr_error *error) {
+  json_t *variant, *value;
+  char place[64], family[16];
+  const char *key;
+  TSR_RETURN_IF_FAILED(tsr_json_object(json, path, "variant", &variant, error));
+  snprintf(place, sizeof place, "%s.variant", path);
+  TSR_RETURN_IF_FAILED(tsr_json_text(variant, place, "family", family, sizeof family, error));
+  out->facts = (tsr_gemm_facts){.family = tsr_gemm_family_of(family)};
+  if (out->facts.family == TSR_GEMM_FAMILY_COUNT || out->facts.family == TSR_GEMM_NONE)
+    return tsr_fail(error, TSR_ERROR_FORMAT, "%s.family: \"%s\" is not a GEMM family", place, family);
+  json_object_foreach(variant, key, value) {
+    int index = 0;
+    int64_t number;
+    if (!strcmp(key, "family")) continue;
+    while (index < tsr_gemm_parameter_count() && strcmp(key, tsr_gemm_parameter_name(index))) index++;
+    if (index == tsr_gemm_parameter_count())
+      return tsr_fail(error, TSR_ERROR_FORMAT,
+                      "%s.%s: no kernel has this parameter in version %s; tune again", place, key,
+                      tsr_version());
+    TSR_RETURN_IF_FAILED(
+        tsr_json_integer(variant, place, key, 0, tsr_gemm_parameter_most(index), &number, error));
+    *tsr_gemm_parameter(&out->facts, index) = (int32_t)number;
+  }
+  tsr_gemm_facts_format(&out->facts, out->row.variant, sizeof out->row.variant);
+  return TSR_OK;
+}
+
+static tsr_status read_provenance(const json_t *json, const char *path, tsr_tuning_row *row,
+                                  tsr_error *error) {
+  json_t *provenance;
+  char place[64];
+  TSR_RETURN_IF_FAILED(tsr_json_object(json, path, "provenance", &provenance, error));
+  snprintf(place, sizeof place, "%s.provenance", path);
+  TSR_RETURN_IF_FAILED(tsr_json_real(provenance, place, "gflops", 0, &row->gflops, error));
+  TSR_RETURN_IF_FAILED(read_text(provenance, place, "driver", row->driver, sizeof row->driver, error));
+  TSR_RETURN_IF_FAILED(read_text(provenance, place, "date", row->date, sizeof row->date, error));
+  return read_text(provenance, place, "version", row->version, sizeof row->version, error);
+}
+
+static tsr_status read_row(const json_t *json, const char *path, tsr_tuned *out, tsr_error *error) {
+  if (!json_is_object(json)) return tsr_fail(error, TSR_ERROR_FORMAT, "%s: not an object", path);
+  TSR_RETURN_IF_FAILED(read_match(json, path, &out->row, error));
+  TSR_RETURN_IF_FAILED(read_product(json, path, out, error));
+  TSR_RETURN_IF_FAILED(read_variant(json, path, out, error));
+  TSR_RETURN_IF_FAILED(read_provenance(json, path, &out->row, error));
+  out->level = level_of(&out->row);
+  return TSR_OK;
+}
+
+static const char *end_of_path(const char *path) {
+  size_t bytes = strlen(path);
+  return bytes < TSR_TUNING_FILE_BYTES ? path : path + bytes - TSR_TUNING_FILE_BYTES + 1;
+}
+
+tsr_status tsr_tuned_list_parse(tsr_tuned_list *list, const char *text, size_t bytes, const char *file,
+                                tsr_error *error) {
+  tsr_status status = TSR_OK;
+  json_t *document = NULL, *rows, *item;
+  size_t before = list->count, index;
+  TSR_TRY(tsr_json_parse(text, bytes, file, schema, &document, error));
+  TSR_TRY(tsr_json_array(document, file, "rows", &rows, error));
+  json_array_foreach(rows, index, item) {
+    char path[32];
+    tsr_tuned row = {.usable = false};
+    snprintf(path, sizeof path, "rows[%zu]", index);
+    status = read_row(item, path, &row, error);
+    if (status != TSR_OK) tsr_error_wrap(error, "%s", file);
+    if (status != TSR_OK) goto done;
+    if (!TSR_GROW(list->items, list->count, list->capacity))
+      TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for tuning rows");
+    snprintf(row.file, sizeof row.file, "%s", end_of_path(file));
+    list->items[list->count++] = row;
+  }
+done:
+  json_decref(document);
+  if (status != TSR_OK) list->count = before;
+  return status;
+}
+
+/* Only a lack of memory stops the reading. */
+static tsr_status or_warn(tsr_context *context, tsr_status status, const tsr_error *failure,
+                          tsr_error *error) {
+  if (status == TSR_OK) return TSR_OK;
+  if (status != TSR_ERROR_OUT_OF_MEMORY) {
+    tsr_log(context, TSR_LOG_WARNING, "device", "tuning rows are left out: %s", failure->message);
+    return TSR_OK;
+  }
+  if (error) *error = *failure;
+  return status;
+}
+
+static tsr_status read_file(tsr_tuned_list *list, tsr_context *context, const char *path, tsr_error *error) {
+  char *text = NULL;
+  size_t bytes = 0, first = list->count;
+  tsr_error failure = {0};
+  tsr_status status = tsr_file_read(path, &text, &bytes, &failure);
+  if (status == TSR_OK) status = tsr_tuned_list_parse(list, text, bytes, path, &failure);
+  for (size_t i = first; i < list->count; i++) list->items[i].user = true;
+  free(text);
+  return or_warn(context, status, &failure, error);
+}
+
+static bool ends_with(const char *text, const char *end) {
+  size_t bytes = strlen(text), end_bytes = strlen(end);
+  return bytes > end_bytes && !strcmp(text + bytes - end_bytes, end);
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* In the order of their names, so that which row counts does not hang on the file system. */
+static tsr_status read_folder(tsr_tuned_list *list, tsr_context *context, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  char *paths[FILES_MAX];
+  size_t count = 0;
+  const char *folder = tsr_context_tuning_folder(context);
+  DIR *entries = *folder ? opendir(folder) : NULL;
+  for (struct dirent *entry; entries && count < FILES_MAX && (entry = readdir(entries));) {
+    if (entry->d_name[0] == '.' || !ends_with(entry->d_name, ".json")) continue;
+    paths[count] = tsr_text_format("%s/%s", folder, entry->d_name);
+    if (paths[count]) count++;
+  }
+  if (entries) closedir(entries);
+  if (count) qsort(paths, count, sizeof *paths, by_name);
+  for (size_t i = 0; i < count; i++) {
+    if (status == TSR_OK) status = read_file(list, context, paths[i], error);
+    free(paths[i]);
+  }
+  return status;
+}
+
+static tsr_status read_built_in(tsr_tuned_list *list, tsr_context *context, const tsr_kernel_source *source,
+                                tsr_error *error) {
+  for (; source->name; source++) {
+    tsr_error failure = {0};
+    if (!ends_with(source->name, ".json")) continue;
+    tsr_status status = tsr_tuned_list_parse(list, source->text, source->bytes, source->name, &failure);
+    TSR_RETURN_IF_FAILED(or_warn(context, status, &failure, error));
+  }
+  return TSR_OK;
+}
+
+tsr_status tsr_tuned_list_read(tsr_tuned_list *list, tsr_context *context, const tsr_kernel_source *built_in,
+                               tsr_error *error) {
+  TSR_RETURN_IF_FAILED(read_folder(list, context, error));
+  return read_built_in(list, context, built_in, error);
+}
+
+/* ---- writing ---- */
+
+static json_t *variant_to_json(const tsr_gemm_facts *facts) {
+  tsr_gemm_facts copy = *facts;
+  json_t *json = json_pack("{s:s}", "family", tsr_gemm_family_name(facts->family));
+  for (int i = 0; i < tsr_gemm_parameter_count(); i++)
+    if (*tsr_gemm_parameter(&copy, i))
+      json_object_set_new(json, tsr_gemm_parameter_name(i), json_integer(*tsr_gemm_parameter(&copy, i)));
+  return json;
+}
+
+/* NULL if there is no memory, or a text is not UTF-8. */
+static json_t *row_to_json(const tsr_tuned *tuned) {
+  const tsr_tuning_row *row = &tuned->row;
+  const tsr_tuning_product *product = &row->product;
+  return json_pack("{s:{s:s, s:s, s:s}, s:s, s:s, s:I, s:I, s:I, s:o, s:{s:f, s:s, s:s, s:s}}", "match",
+                   "vendor", row->vendor, "architecture", row->architecture, "device", row->device, "types",
+                   product->types, "form", product->form, "m", (json_int_t)product->m, "n",
+                   (json_int_t)product->n, "k", (json_int_t)product->k, "variant",
+                   variant_to_json(&tuned->facts), "provenance", "gflops", row->gflops, "driver", row->driver,
+                   "date", row->date, "version", row->version);
+}
+
+/* Whether one row takes the other's place. */
+static bool same_place(const tsr_tuning_row *a, const tsr_tuning_row *b) {
+  const tsr_tuning_product *x = &a->product, *y = &b->product;
+  return !strcmp(a->vendor, b->vendor) && !strcmp(a->architecture, b->architecture) &&
+         !strcmp(a->device, b->device) && !strcmp(x->types, y->types) && !strcmp(x->form, y->form) &&
+         x->m == y->m && x->n == y->n && x->k == y->k;
+}
+
+static tsr_status merge(tsr_tuned_list *list, const tsr_tuning_row *row, tsr_error *error) {
+  tsr_tuned tuned = {.row = *row};
+  TSR_RETURN_IF_FAILED(tsr_gemm_facts_parse(row->variant, &tuned.facts, error));
+  TSR_RETURN_IF_FAILED(tsr_tuning_product_read(&row->product, &tuned.types, &tuned.form, error));
+  size_t place = 0;
+  while (place < list->count && !same_place(&list->items[place].row, row)) place++;
+  if (place == list->count) {
+    if (!TSR_GROW(list->items, list->count, list->capacity))
+      return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for tuning rows");
+    list->count++;
+  }
+  list->items[place] = tuned;
+  return TSR_OK;
+}
+
+static tsr_status make_folders(char *path, tsr_error *error) {
+  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    *slash = 0;
+    int code = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
+    if (code) tsr_fail(error, TSR_ERROR_IO, "cannot make the folder %s: %s", path, strerror(code));
+    *slash = '/';
+    if (code) return TSR_ERROR_IO;
+  }
+  return TSR_OK;
+}
+
+static tsr_status write_document(const char *path, const tsr_tuned_list *list, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  json_t *rows = json_array(), *document = NULL;
+  char *temporary = tsr_text_format("%s.%ld", path, (long)getpid());
+  bool written = false;
+  for (size_t i = 0; i < list->count; i++)
+    if (json_array_append_new(rows, row_to_json(&list->items[i])))
+      TSR_THROW(TSR_ERROR_INVALID_ARGUMENT, "tuning row %zu: its texts must be UTF-8", i);
+  document = json_pack("{s:s, s:O}", "schema", schema, "rows", rows);
+  if (!document || !temporary) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for tuning rows");
+  written = !json_dump_file(document, temporary, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+  if (!written || rename(temporary, path)) {
+    int code = errno;
+    TSR_THROW(TSR_ERROR_IO, "cannot write '%s': %s: check the path, and the space there", path,
+              strerror(code));
+  }
+done:
+  if (status != TSR_OK && temporary) unlink(temporary);
+  free(temporary);
+  json_decref(document);
+  json_decref(rows);
+  return status;
+}
+
+/* The device's name, in which only letters, digits, dots and dashes stay what they are. */
+static char *default_path(tsr_context *context, const tsr_tuning_row *row) {
+  const char *name = row->device[0] ? row->device : row->architecture[0] ? row->architecture : "tuning";
+  const char *folder = tsr_context_tuning_folder(context);
+  char *path = tsr_text_format("%s/%s.json", *folder ? folder : ".", name);
+  for (char *c = path ? path + strlen(path) - strlen(name) - 5 : NULL; c && *c; c++)
+    if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
+          strchr(".-_", *c)))
+      *c = '_';
+  return path;
+}
+
+/* Of the folder of a file, so that nothing is left behind: who merges rows into one there does so alone. -1
+ * where file systems cannot lock a folder, or there is none: go on without. */
+static int lock_folder(const char *path) {
+  const char *slash = strrchr(path, '/');
+  char *folder = !slash ? tsr_text_copy(".") : tsr_text_format("%.*s", (int)(slash - path + 1), path);
+  int file = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  free(folder);
+  while (file >= 0 && flock(file, LOCK_EX))
+    if (errno != EINTR) {
+      close(file);
+      file = -1;
+    }
+  return file;
+}
+
+tsr_status tsr_tuning_save(tsr_context *context, const char *path, const tsr_tuning_row *rows, size_t count,
+                           tsr_error *error) {
+  tsr_status status = TSR_OK;
+  tsr_tuned_list list = {0};
+  char *text = NULL, *target = NULL;
+  size_t bytes;
+  int lock = -1;
+  if (!rows || !count)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "no tuning row to write: at least 1 is expected");
+  target = path ? tsr_text_copy(path) : default_path(context, rows);
+  if (!target) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for a path");
+  if (!path) TSR_TRY(make_folders(target, error));
+  lock = lock_folder(target);
+  if (access(target, F_OK) == 0) {
+    TSR_TRY(tsr_file_read(target, &text, &bytes, error));
+    TSR_TRY(tsr_tuned_list_parse(&list, text, bytes, target, error));
+  }
+  for (size_t i = 0; i < count; i++) TSR_TRY(merge(&list, &rows[i], error));
+  TSR_TRY(write_document(target, &list, error));
+done:
+  if (lock >= 0) close(lock);
+  tsr_tuned_list_free(&list);
+  free(text);
+  free(target);
+  return status;
+}
