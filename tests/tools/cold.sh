@@ -54,7 +54,7 @@ works run gemm 64 256 128 --device pocl
 works run gemm 64 256 128 --device pocl --backward --check
 grep -q 'compiled .*TRANSPOSED=1' "$work/err" || fail "gradients run without their kernels"
 [ "$(clusters)" = 2 ] || fail "$(clusters) clusters after two kinds of work, expected 2"
-works run gemm 8 8 8 --device pocl --backward
+works run gemm 32 8 8 --device pocl --backward
 [ "$(clusters)" = 2 ] || fail "$(clusters) clusters: what was measured is measured again"
 rm -rf "$TESSERA_CACHE"
 unset TSR_LOG
