@@ -24,10 +24,11 @@ static void CL_CALLBACK free_pages(cl_mem memory, void *pages) {
   free(pages);
 }
 
-/* NULL: the driver is to allocate. */
+/* NULL: the driver is to allocate, or to say that it cannot. */
 static void *make_pages(const tsr_opencl_device *device, size_t bytes) {
   bool (*wanted)(const tsr_opencl_facts *) = device->backend->uses_huge_pages;
-  return bytes >= HUGE_PAGES_FROM && wanted && wanted(&device->facts) ? tsr_malloc_huge(bytes) : NULL;
+  if (bytes < HUGE_PAGES_FROM || bytes > device->facts.max_allocation_bytes) return NULL;
+  return wanted && wanted(&device->facts) ? tsr_malloc_huge(bytes) : NULL;
 }
 
 static tsr_status buffer_create(tsr_device *base, size_t bytes, tsr_buffer **out, tsr_error *error) {
