@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "child.h"
+#include "core_type.h"
 #include "message.h"
 
 #ifdef TOOL_HAVE_OPENBLAS
@@ -54,25 +55,6 @@ static struct {
 static const char core_type_variable[] = "OPENBLAS_CORETYPE";
 static const char *const library_names[] = {"libopenblas.so.0", "libopenblas.so", "libopenblas.dylib", NULL};
 
-static bool is_one_of(const char *name, const char *const *names) {
-  while (*names && strcmp(name, *names) != 0) names++;
-  return *names;
-}
-
-/* OpenBLAS takes an unknown CPU (or one behind a hypervisor) for a very old one. NULL = it chose well. */
-static const char *better_core_type(const char *detected) {
-#if defined(__x86_64__)
-  static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "SapphireRapids", NULL};
-  static const char *const with_avx2[] = {"Haswell", "Zen", NULL};
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
-    return is_one_of(detected, with_avx512) ? NULL : "SkylakeX";
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return is_one_of(detected, with_avx2) ? NULL : "Haswell";
-#endif
-  (void)is_one_of, (void)detected;
-  return NULL;
-}
-
 static const struct {
   const char *name;
   void *target;
@@ -101,7 +83,7 @@ tsr_status tool_blas_load(const tool_options *options, tsr_error *error) {
                        symbols[i].name);
     memcpy(symbols[i].target, &symbol, sizeof symbol);
   }
-  const char *better = getenv(core_type_variable) ? NULL : better_core_type(blas.core_name());
+  const char *better = getenv(core_type_variable) ? NULL : tool_core_type_better(blas.core_name());
   if (!better) return TSR_OK;
   setenv(core_type_variable, better, 1);
   fflush(NULL);

@@ -21,24 +21,6 @@ typedef struct tsr_host_buffer {
   void *data;
 } tsr_host_buffer;
 
-/* Element at an index of a buffer, in f64; and back, in f32 and f64 alone. */
-static inline double tsr_host_load(const void *data, tsr_dtype dtype, int64_t index) {
-  switch (dtype) {
-  case TSR_F64: return ((const double *)data)[index];
-  case TSR_F16: return tsr_widen_f16(((const uint16_t *)data)[index]);
-  case TSR_BF16: return tsr_widen_bf16(((const uint16_t *)data)[index]);
-  case TSR_I8: return ((const int8_t *)data)[index];
-  default: return ((const float *)data)[index];
-  }
-}
-
-static inline void tsr_host_store(void *data, tsr_dtype dtype, int64_t index, double value) {
-  if (dtype == TSR_F64)
-    ((double *)data)[index] = value;
-  else
-    ((float *)data)[index] = (float)value;
-}
-
 static inline void *tsr_host_data(const tsr_matrix *matrix) {
   return ((tsr_host_buffer *)matrix->buffer)->data;
 }

@@ -15,12 +15,12 @@ static void copy_block(const tsr_matrix *matrix, tsr_dtype dtype, bool transpose
   if (transpose) {
     for (int64_t c = 0; c < cols; c++)
       for (int64_t r = 0; r < rows; r++)
-        out[r * out_ld + c] = tsr_host_load(data, dtype, tsr_matrix_index(matrix, column + c, row + r));
+        out[r * out_ld + c] = tsr_number_load(data, dtype, tsr_matrix_index(matrix, column + c, row + r));
     return;
   }
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = 0; c < cols; c++)
-      out[r * out_ld + c] = tsr_host_load(data, dtype, tsr_matrix_index(matrix, row + r, column + c));
+      out[r * out_ld + c] = tsr_number_load(data, dtype, tsr_matrix_index(matrix, row + r, column + c));
 }
 
 /* sum[i][j] += a[i][p] * b[p][j]. Whole rows of the block, so that the inner loop has a constant length;
@@ -42,7 +42,7 @@ static void multiply_block(tsr_host_device *device, int64_t rows, int64_t depth)
 
 /* An element of a row or a matrix of the epilogue, as f64. */
 static double operand_at(const tsr_matrix *matrix, tsr_dtype dtype, int64_t row, int64_t column) {
-  return tsr_host_load(tsr_host_data(matrix), dtype, tsr_matrix_index(matrix, row, column));
+  return tsr_number_load(tsr_host_data(matrix), dtype, tsr_matrix_index(matrix, row, column));
 }
 
 static double finish(const tsr_gemm_call *call, int64_t row, int64_t column, double value) {
@@ -64,8 +64,8 @@ static void store_block(const tsr_host_device *device, const tsr_gemm_call *call
       int64_t index = tsr_matrix_index(&call->c, row + i, column + j);
       double value = call->alpha * device->sum[i][j];
       if (call->scale.buffer) value *= operand_at(&call->scale, TSR_F32, 0, column + j);
-      if (call->beta != 0) value += call->beta * tsr_host_load(data, dtype, index);
-      tsr_host_store(data, dtype, index, finish(call, row + i, column + j, value));
+      if (call->beta != 0) value += call->beta * tsr_number_load(data, dtype, index);
+      tsr_number_store(data, dtype, index, finish(call, row + i, column + j, value));
     }
 }
 

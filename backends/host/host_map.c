@@ -8,7 +8,7 @@
 /* Of a matrix that may be broadcast over rows and columns. */
 static double load(const tsr_matrix *matrix, tsr_dtype dtype, int64_t r, int64_t c) {
   int64_t index = tsr_matrix_index(matrix, matrix->rows == 1 ? 0 : r, matrix->cols == 1 ? 0 : c);
-  return tsr_host_load(tsr_host_data(matrix), dtype, index);
+  return tsr_number_load(tsr_host_data(matrix), dtype, index);
 }
 
 static double map_element(const tsr_map_call *call, int64_t r, int64_t c) {
@@ -28,8 +28,8 @@ tsr_status tsr_host_map(tsr_device *device, const tsr_map_call *call, tsr_error 
   (void)device, (void)error;
   for (int64_t r = 0; r < call->out.rows; r++)
     for (int64_t c = 0; c < call->out.cols; c++)
-      tsr_host_store(tsr_host_data(&call->out), call->dtype, tsr_matrix_index(&call->out, r, c),
-                     map_element(call, r, c));
+      tsr_number_store(tsr_host_data(&call->out), call->dtype, tsr_matrix_index(&call->out, r, c),
+                       map_element(call, r, c));
   return TSR_OK;
 }
 
@@ -69,7 +69,7 @@ static double reduce_output(const tsr_reduce_call *call, int64_t i, int64_t leng
 
   total result = {.reduction = sum.reduction, .value = call->scale * finished(&sum)};
   if (call->accumulate)
-    add(&result, tsr_host_load(tsr_host_data(&call->out), call->dtype, call->out.offset + i));
+    add(&result, tsr_number_load(tsr_host_data(&call->out), call->dtype, call->out.offset + i));
   return finished(&result);
 }
 
@@ -79,7 +79,7 @@ tsr_status tsr_host_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_
   if (call->kind == TSR_REDUCE_ROWS) outputs = cols, length = rows;
   if (call->kind == TSR_REDUCE_COLS) outputs = rows, length = cols;
   for (int64_t i = 0; i < outputs; i++)
-    tsr_host_store(tsr_host_data(&call->out), call->dtype, call->out.offset + i,
-                   reduce_output(call, i, length));
+    tsr_number_store(tsr_host_data(&call->out), call->dtype, call->out.offset + i,
+                     reduce_output(call, i, length));
   return TSR_OK;
 }

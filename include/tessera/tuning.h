@@ -3,7 +3,7 @@
  *
  * A row ("tessera.tuning/1", docs/schemas.md) says which variant was the fastest for one shape on one kind of
  * device. The user has his own in the context's tuning folder; others are built into the library
- * (cl_kernels/tuning/), of which there is none yet: where we measured, the backends' defaults were the best.
+ * (cl_kernels/tuning/), of which there is none yet.
  * When a device is opened, its rows are the user's of the most specific level that has any for the element
  * types: device, architecture, vendor, all; if he has none, those that are built in, likewise. A product then
  * takes the row of the nearest shape, by |ln m/m'| + |ln n/n'| + |ln k/k'|, of the same transposes if there

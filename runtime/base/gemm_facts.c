@@ -142,14 +142,10 @@ bool tsr_gemm_facts_equal(const tsr_gemm_facts *a, const tsr_gemm_facts *b, int 
   return !memcmp(a, b, (size_t)count * sizeof *a);
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 int tsr_gemm_split(const tsr_gemm_facts *facts, int64_t m, int64_t n, int64_t k) {
   if (facts->split_k < 2 || !facts->tile_m || !facts->tile_n) return 1;
-  int64_t tiles = ceil_div(m, facts->tile_m) * ceil_div(n, facts->tile_n);
-  int64_t parts = TILES_ENOUGH / (tiles ? tiles : 1), most = k / DEPTH_LEAST;
+  int64_t tiles = tsr_ceil_div(m, facts->tile_m) * tsr_ceil_div(n, facts->tile_n);
+  int64_t parts = TILES_ENOUGH / tiles, most = k / DEPTH_LEAST;
   if (parts > most) parts = most;
   if (parts > facts->split_k) parts = facts->split_k;
   return parts < 1 ? 1 : (int)parts;

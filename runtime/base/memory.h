@@ -27,6 +27,11 @@ bool tsr_grow_bytes(void **items, size_t count, size_t *capacity, size_t size);
 /* Tests: the allocation after `countdown` more fails, once; -1 = none fails. */
 void tsr_memory_fail_after(int64_t countdown);
 
+/* a / b, rounded up; a >= 0, b > 0. */
+static inline int64_t tsr_ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
 /* *product = a * b of numbers >= 0; false if it does not fit. */
 bool tsr_multiply_fits(int64_t a, int64_t b, int64_t *product);
 

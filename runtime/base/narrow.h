@@ -1,10 +1,13 @@
-/* base/narrow.h: f16, bf16 and i8 to f32 and back. Inline, so that compilers make vector code of a loop. */
+/* base/narrow.h: f16, bf16 and i8 to f32 and back, and elements of any type by index. Inline, so that
+ * compilers make vector code of a loop. */
 #ifndef TSR_BASE_NARROW_H
 #define TSR_BASE_NARROW_H
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#include <tessera/dtype.h>
 
 static inline float tsr_float_of_bits(uint32_t bits) {
   float value;
@@ -93,6 +96,27 @@ static inline float tsr_widen_f32(float value) {
 
 static inline double tsr_widen_f64(double value) {
   return value;
+}
+
+/* Element `index` of an array of any type, as f64. */
+static inline double tsr_number_load(const void *data, tsr_dtype dtype, int64_t index) {
+  switch (dtype) {
+  case TSR_F64: return ((const double *)data)[index];
+  case TSR_F16: return tsr_widen_f16(((const uint16_t *)data)[index]);
+  case TSR_BF16: return tsr_widen_bf16(((const uint16_t *)data)[index]);
+  case TSR_I8: return ((const int8_t *)data)[index];
+  default: return (double)((const float *)data)[index];
+  }
+}
+
+static inline void tsr_number_store(void *data, tsr_dtype dtype, int64_t index, double value) {
+  switch (dtype) {
+  case TSR_F64: ((double *)data)[index] = value; break;
+  case TSR_F16: ((uint16_t *)data)[index] = tsr_narrow_f16(value); break;
+  case TSR_BF16: ((uint16_t *)data)[index] = tsr_narrow_bf16(value); break;
+  case TSR_I8: ((int8_t *)data)[index] = tsr_narrow_i8(value); break;
+  default: ((float *)data)[index] = (float)value;
+  }
 }
 
 #endif

@@ -1,8 +1,6 @@
 /* comm/transport.c: what all transports share: the list of local members, the count of bytes, the clock. */
 #include "comm/transport.h"
 
-#include <time.h>
-
 #include "base/memory.h"
 
 /* Below 2^31, the most that MPI counts in an int, and a multiple of every page size. */
@@ -33,10 +31,4 @@ void tsr_transport_finish(tsr_transport *transport) {
 int tsr_transport_local_index(const tsr_transport *transport, int member) {
   int index = member - transport->local_members[0];
   return index >= 0 && index < transport->local_count ? index : -1;
-}
-
-double tsr_clock_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }

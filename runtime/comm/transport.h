@@ -77,7 +77,5 @@ tsr_status tsr_transport_init(tsr_transport *transport, const tsr_transport_ops 
 void tsr_transport_finish(tsr_transport *transport);
 /* Position of a member among the local ones; -1 = it lives elsewhere. */
 int tsr_transport_local_index(const tsr_transport *transport, int member);
-/* Seconds of this host's monotonic clock. */
-double tsr_clock_seconds(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 enum state { IDLE, SENDING, RECEIVING, DONE, MISFIT_SENT, MISFIT_RECEIVED };

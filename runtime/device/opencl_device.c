@@ -122,16 +122,13 @@ tsr_status tsr_opencl_enqueue(tsr_opencl_device *device, cl_kernel kernel, cl_ui
   return TSR_OK;
 }
 
-static size_t ceil_div(size_t x, size_t y) {
-  return (x + y - 1) / y;
-}
-
 tsr_status tsr_opencl_enqueue_rows(tsr_opencl_device *device, cl_kernel kernel, size_t columns, size_t rows,
                                    const size_t local[2], tsr_error *error) {
-  const size_t groups = ceil_div(rows, local[1]), layers = ceil_div(groups, ROW_GROUPS_MAX);
+  const size_t groups = (size_t)tsr_ceil_div((int64_t)rows, (int64_t)local[1]),
+               layers = (size_t)tsr_ceil_div((int64_t)groups, ROW_GROUPS_MAX);
   const size_t group[3] = {local[0], local[1], 1};
-  const size_t global[3] = {ceil_div(columns, local[0]) * local[0], ceil_div(groups, layers) * local[1],
-                            layers};
+  const size_t global[3] = {tsr_ceil_div(columns, local[0]) * local[0],
+                            tsr_ceil_div(groups, layers) * local[1], layers};
   return tsr_opencl_enqueue(device, kernel, layers > 1 ? 3 : 2, global, group, error);
 }
 

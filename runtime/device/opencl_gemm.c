@@ -140,7 +140,8 @@ tsr_status tsr_opencl_gemm_finish(tsr_opencl_device *device, const tsr_gemm_call
   tsr_argument_epilogue(&arguments, call);
   TSR_RETURN_IF_FAILED(tsr_arguments_end(&arguments, error));
   const size_t local[2] = {FINISH_GROUP, 1};
-  return tsr_opencl_enqueue_rows(device, kernel, tsr_ceil_div(call->n, width), (size_t)call->m, local, error);
+  return tsr_opencl_enqueue_rows(device, kernel, (size_t)tsr_ceil_div(call->n, width), (size_t)call->m, local,
+                                 error);
 }
 
 static const tsr_gemm_launcher launchers[TSR_GEMM_FAMILY_COUNT] = {

@@ -2,6 +2,7 @@
 #ifndef TSR_DEVICE_OPENCL_GEMM_H
 #define TSR_DEVICE_OPENCL_GEMM_H
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "device/opencl_device.h"
 
@@ -59,8 +60,9 @@ tsr_status tsr_arguments_end(const tsr_arguments *arguments, tsr_error *error);
 tsr_status tsr_opencl_gemm_arguments(tsr_opencl_device *device, cl_kernel kernel, const tsr_gemm_call *call,
                                      tsr_error *error);
 
-static inline size_t tsr_ceil_div(int64_t x, int64_t y) {
-  return (size_t)((x + y - 1) / y);
+/* Whether a product goes to the panel family's kernel for few rows. */
+static inline bool tsr_gemm_has_few_rows(const tsr_gemm_facts *facts, const tsr_gemm_call *call) {
+  return call->m <= facts->small_m && call->b.panel && !call->transpose_a && !call->transpose_b;
 }
 
 #endif

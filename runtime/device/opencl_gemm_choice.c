@@ -5,7 +5,7 @@
  * training use: a plan depends on it, so it must be final by then. What is left (other types, the fourth
  * transpose) is tested when it is first used, and gives way to the backend's next that stores weights
  * in the same form. */
-#include "device/opencl_device.h"
+#include "device/opencl_gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,10 +178,6 @@ static bool next_choice(tsr_opencl_device *device, tsr_gemm_types types) {
   return false;
 }
 
-static bool few_rows(const tsr_gemm_call *call, const tsr_gemm_facts *facts) {
-  return call->m <= facts->small_m && call->b.panel && !call->transpose_a && !call->transpose_b;
-}
-
 /* The variant of the tuning row for a product. One that fails its test is not asked for again: *out stays
  * NULL, and the default takes over. */
 static tsr_status tuned_facts(tsr_opencl_device *device, const tsr_gemm_call *call, int form,
@@ -191,7 +187,7 @@ static tsr_status tuned_facts(tsr_opencl_device *device, const tsr_gemm_call *ca
   tsr_tuned *row = tsr_tuning_find(&device->base, call->types, form, call->m, call->n, call->k);
   if (!row) return TSR_OK;
   tsr_status status = test(device, &row->facts, call->types, form, &failure);
-  if (status == TSR_OK && few_rows(call, &row->facts))
+  if (status == TSR_OK && tsr_gemm_has_few_rows(&row->facts, call))
     status = test(device, &row->facts, call->types, TSR_FORM_FEW_ROWS, &failure);
   if (status == TSR_OK) *out = &row->facts;
   if (status == TSR_OK || !may_pass_over(status)) {
@@ -223,7 +219,8 @@ tsr_status tsr_opencl_gemm_facts(tsr_opencl_device *device, const tsr_gemm_call 
     tsr_error failure = {0};
     tsr_gemm_facts tried = **out;
     tsr_status status = test(device, *out, call->types, form, &failure);
-    if (status == TSR_OK) return few_rows(call, *out) ? test_few(device, call, *out, error) : TSR_OK;
+    if (status == TSR_OK)
+      return tsr_gemm_has_few_rows(*out, call) ? test_few(device, call, *out, error) : TSR_OK;
     bool fixed = call->facts || call->types == TSR_GEMM_TYPES_F32 || !may_pass_over(status);
     if (fixed || !next_choice(device, call->types)) {
       if (error) *error = failure;

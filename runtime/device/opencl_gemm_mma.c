@@ -51,7 +51,7 @@ static tsr_status multiply(tsr_opencl_device *device, const tsr_gemm_facts *fact
   tsr_opencl_gemm_options(call, &options);
   TSR_RETURN_IF_FAILED(tsr_opencl_gemm_kernel(device, "gemm_mma.cl", "gemm_mma", &options, &kernel, error));
   TSR_RETURN_IF_FAILED(tsr_opencl_gemm_arguments(device, kernel, call, error));
-  const size_t tiles = tsr_ceil_div(call->m, facts->tile_m) * tsr_ceil_div(call->n, facts->tile_n);
+  const size_t tiles = (size_t)(tsr_ceil_div(call->m, facts->tile_m) * tsr_ceil_div(call->n, facts->tile_n));
   const size_t local[3] = {tsr_gemm_mma_items(facts), 1, 1};
   const size_t global[3] = {tiles * local[0], 1, (size_t)parts};
   return tsr_opencl_enqueue(device, kernel, 3, global, local, error);

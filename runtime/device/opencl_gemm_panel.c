@@ -18,17 +18,17 @@ static blocking blocking_of(const tsr_gemm_facts *facts, const tsr_gemm_call *ca
 static void count_groups(const tsr_opencl_device *device, const tsr_gemm_facts *facts, blocking blocking,
                          const tsr_gemm_call *call, size_t groups[2]) {
   const size_t cores = device->facts.compute_units ? device->facts.compute_units : 1;
-  const size_t panels = tsr_ceil_div(call->n, facts->panel), tile_rows = tsr_ceil_div(call->m, facts->tile_m);
-  groups[0] = tsr_ceil_div((int64_t)tsr_ceil_div((int64_t)panels, blocking.panels), (int64_t)cores) * cores;
+  const size_t panels = (size_t)tsr_ceil_div(call->n, facts->panel),
+               tile_rows = (size_t)tsr_ceil_div(call->m, facts->tile_m);
+  groups[0] = (size_t)tsr_ceil_div(tsr_ceil_div((int64_t)panels, blocking.panels), (int64_t)cores) * cores;
   if (groups[0] > panels) groups[0] = panels;
-  groups[1] = groups[0] < cores ? tsr_ceil_div((int64_t)cores, (int64_t)groups[0]) : 1;
+  groups[1] = groups[0] < cores ? (size_t)tsr_ceil_div((int64_t)cores, (int64_t)groups[0]) : 1;
   if (groups[1] > tile_rows) groups[1] = tile_rows;
 }
 
 tsr_status tsr_opencl_gemm_panel(tsr_opencl_device *device, const tsr_gemm_facts *facts,
                                  const tsr_gemm_call *call, tsr_error *error) {
-  if (call->m <= facts->small_m && call->b.panel && !call->transpose_a && !call->transpose_b)
-    return tsr_opencl_gemm_small(device, facts, call, error);
+  if (tsr_gemm_has_few_rows(facts, call)) return tsr_opencl_gemm_small(device, facts, call, error);
   const blocking blocking = blocking_of(facts, call);
   tsr_text options = {0};
   cl_kernel kernel = NULL;

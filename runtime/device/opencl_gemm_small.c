@@ -5,15 +5,15 @@ enum { GROUPS_PER_CORE = 8, GROUP_BYTES_MIN = 32 * 1024 };
 
 /* Rows of the largest of the fewest, nearly equal groups that the registers allow. */
 static int64_t rows_of(const tsr_gemm_facts *facts, int64_t m) {
-  return (int64_t)tsr_ceil_div(m, (int64_t)tsr_ceil_div(m, facts->tile_m));
+  return tsr_ceil_div(m, tsr_ceil_div(m, facts->tile_m));
 }
 
 /* Several groups a core, so that one that comes late takes fewer; but none too small for its own start. */
 static size_t count_groups(const tsr_opencl_device *device, const tsr_gemm_call *call, int panel) {
   const size_t cores = device->facts.compute_units ? device->facts.compute_units : 1;
-  const size_t panels = tsr_ceil_div(call->n, panel);
+  const size_t panels = (size_t)tsr_ceil_div(call->n, panel);
   const int64_t panel_bytes = tsr_matrix_bytes(panel, tsr_gemm_dtype_b(call->types), call->k, panel);
-  const size_t per_group = tsr_ceil_div(GROUP_BYTES_MIN, panel_bytes);
+  const size_t per_group = (size_t)tsr_ceil_div(GROUP_BYTES_MIN, panel_bytes);
   size_t groups = panels / per_group;
   if (groups > cores * GROUPS_PER_CORE) groups = cores * GROUPS_PER_CORE;
   if (cores == 1) groups = 1;

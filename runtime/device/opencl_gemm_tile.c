@@ -40,7 +40,7 @@ static tsr_status multiply(tsr_opencl_device *device, const tsr_gemm_facts *fact
   TSR_RETURN_IF_FAILED(tsr_opencl_gemm_kernel(device, "gemm_tile.cl", "gemm_tile", &options, &kernel, error));
   TSR_RETURN_IF_FAILED(tsr_opencl_gemm_arguments(device, kernel, call, error));
   const size_t threads = (size_t)(facts->tile_m / facts->item_m) * (size_t)(facts->tile_n / facts->item_n);
-  const size_t tiles = tsr_ceil_div(call->m, facts->tile_m) * tsr_ceil_div(call->n, facts->tile_n);
+  const size_t tiles = (size_t)(tsr_ceil_div(call->m, facts->tile_m) * tsr_ceil_div(call->n, facts->tile_n));
   const size_t local[3] = {threads, 1, 1}, global[3] = {tiles * threads, 1, (size_t)parts};
   return tsr_opencl_enqueue(device, kernel, 3, global, local, error);
 }
@@ -64,7 +64,7 @@ tsr_status tsr_opencl_gemm_join(tsr_opencl_device *device, const tsr_gemm_call *
   tsr_argument_epilogue(&arguments, call);
   TSR_RETURN_IF_FAILED(tsr_arguments_end(&arguments, error));
   const size_t local[2] = {JOIN_GROUP, 1};
-  const size_t global[2] = {tsr_ceil_div(call->n, vector * JOIN_GROUP) * JOIN_GROUP, (size_t)call->m};
+  const size_t global[2] = {(size_t)tsr_ceil_div(call->n, vector * JOIN_GROUP) * JOIN_GROUP, (size_t)call->m};
   return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
 }
 

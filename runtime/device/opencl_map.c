@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 enum { VECTOR_MAX = 16, BLOCK_ELEMENTS = 16384, BLOCK_COLUMNS = 4096, GROUP_ITEMS = 64 };
 
 static const char *const operation_names[] = {
@@ -86,10 +88,6 @@ static int vector_width(const tsr_opencl_device *device, const launch *work) {
   return width;
 }
 
-static cl_ulong ceil_div(cl_ulong a, cl_ulong b) {
-  return (a + b - 1) / b;
-}
-
 /* A CPU's work-item does thousands of elements, down a panel where there is one; a GPU's one vector. */
 static void choose_blocks(const tsr_opencl_device *device, launch *work) {
   work->vector = vector_width(device, work);
@@ -99,8 +97,8 @@ static void choose_blocks(const tsr_opencl_device *device, launch *work) {
   int panel = work->out.panel ? work->out.panel : work->a.panel ? work->a.panel : work->b.panel;
   cl_ulong wanted = panel ? (cl_ulong)panel : work->rows == 1 ? BLOCK_ELEMENTS : BLOCK_COLUMNS;
   cl_ulong columns = work->cols < wanted ? work->cols : wanted;
-  work->block_columns = ceil_div(columns, (cl_ulong)work->vector) * (cl_ulong)work->vector;
-  work->block_rows = ceil_div(BLOCK_ELEMENTS, work->block_columns);
+  work->block_columns = tsr_ceil_div(columns, (cl_ulong)work->vector) * (cl_ulong)work->vector;
+  work->block_rows = tsr_ceil_div(BLOCK_ELEMENTS, work->block_columns);
 }
 
 static tsr_status get_kernel(tsr_opencl_device *device, const tsr_map_call *call, const launch *work,
@@ -175,6 +173,6 @@ tsr_status tsr_opencl_map(tsr_device *base, const tsr_map_call *call, tsr_error 
 
   bool cpu = device->facts.float_vector_width > 1;
   const size_t local[2] = {cpu ? 1 : GROUP_ITEMS, 1};
-  return tsr_opencl_enqueue_rows(device, kernel, (size_t)ceil_div(work.cols, work.block_columns),
-                                 (size_t)ceil_div(work.rows, work.block_rows), local, error);
+  return tsr_opencl_enqueue_rows(device, kernel, (size_t)tsr_ceil_div(work.cols, work.block_columns),
+                                 (size_t)tsr_ceil_div(work.rows, work.block_rows), local, error);
 }

@@ -9,9 +9,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "device/kernel_source.h"
@@ -29,12 +29,6 @@ struct tsr_opencl_kernel {
   tsr_cache_key key;
   size_t stored_bytes; /* of the binary on disk; 0 = none */
 };
-
-static double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* The kernel folder's file, or NULL if there is none. */
 static char *read_file(const char *path) {
@@ -173,7 +167,7 @@ static void load_binary(tsr_opencl_device *device, tsr_opencl_kernel *kernel, co
 
 static tsr_status compile(tsr_opencl_device *device, tsr_opencl_kernel *kernel, const char *source,
                           const char *options, tsr_error *error) {
-  double start = seconds_now();
+  double start = tsr_clock_seconds();
   char seconds[16];
   cl_int code = CL_SUCCESS;
   kernel->program = clCreateProgramWithSource(device->context, 1, &source, NULL, &code);
@@ -181,7 +175,7 @@ static tsr_status compile(tsr_opencl_device *device, tsr_opencl_kernel *kernel, 
   code = clBuildProgram(kernel->program, 1, &device->id, options, NULL, NULL);
   if (code != CL_SUCCESS) return fail_build(device, kernel->program, kernel->label, code, error);
   tsr_log(device->base.context, TSR_LOG_INFO, "device", "compiled %s in %s", kernel->label,
-          tsr_format_seconds(seconds, seconds_now() - start));
+          tsr_format_seconds(seconds, tsr_clock_seconds() - start));
   return TSR_OK;
 }
 

@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include "base/memory.h"
+
 /* LANES and CHAIN are those of reduce.cl. */
 enum {
   LANES = 64,
@@ -32,17 +34,13 @@ typedef struct argument {
   const void *value;
 } argument;
 
-static cl_ulong ceil_div(cl_ulong a, cl_ulong b) {
-  return (a + b - 1) / b;
-}
-
 static cl_ulong smaller(cl_ulong a, cl_ulong b) {
   return a < b ? a : b;
 }
 
 static cl_ulong parts_of(cl_ulong outputs, cl_ulong length, cl_ulong unit) {
   cl_ulong wanted = smaller(PARTIALS_MAX / outputs, outputs * length / PART_ELEMENTS);
-  cl_ulong parts = smaller(wanted, ceil_div(length, unit));
+  cl_ulong parts = smaller(wanted, tsr_ceil_div(length, unit));
   return parts ? parts : 1;
 }
 
@@ -144,7 +142,7 @@ static tsr_status launch_lines(tsr_opencl_device *device, const tsr_reduce_call 
   const bool two = call->kind == TSR_REDUCE_SQUARED_ERROR;
   const cl_mem a = tsr_opencl_memory(call->a.buffer), b = two ? tsr_opencl_memory(call->b.buffer) : a;
   const cl_ulong a_offset = (cl_ulong)call->a.offset, b_offset = two ? (cl_ulong)call->b.offset : 0;
-  const cl_ulong block_lines = is_cpu(device) ? ceil_div(BLOCK_ELEMENTS, work->length) : 1;
+  const cl_ulong block_lines = is_cpu(device) ? tsr_ceil_div(BLOCK_ELEMENTS, work->length) : 1;
   const argument arguments[] = {
       ARGUMENT(work->outputs),
       ARGUMENT(work->length),
@@ -168,7 +166,7 @@ static tsr_status launch_lines(tsr_opencl_device *device, const tsr_reduce_call 
       set_arguments(device, kernel, LINES, arguments, sizeof arguments / sizeof *arguments, error));
   const size_t local[2] = {(size_t)(LANES / lanes_per_item(device)), 1};
   return tsr_opencl_enqueue_rows(device, kernel, (size_t)work->parts * local[0],
-                                 (size_t)ceil_div(work->outputs, block_lines), local, error);
+                                 (size_t)tsr_ceil_div(work->outputs, block_lines), local, error);
 }
 
 static tsr_status launch_rows(tsr_opencl_device *device, const tsr_reduce_call *call, const reduction *work,
@@ -191,8 +189,8 @@ static tsr_status launch_rows(tsr_opencl_device *device, const tsr_reduce_call *
   TSR_RETURN_IF_FAILED(
       set_arguments(device, kernel, ROWS, arguments, sizeof arguments / sizeof *arguments, error));
   size_t local[2] = {is_cpu(device) ? 1 : GROUP_ITEMS, 1};
-  size_t items = (size_t)ceil_div(work->outputs, (cl_ulong)lanes_per_item(device));
-  size_t global[2] = {(size_t)ceil_div(items, local[0]) * local[0], (size_t)work->parts};
+  size_t items = (size_t)tsr_ceil_div(work->outputs, (cl_ulong)lanes_per_item(device));
+  size_t global[2] = {(size_t)tsr_ceil_div(items, local[0]) * local[0], (size_t)work->parts};
   return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
 }
 

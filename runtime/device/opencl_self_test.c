@@ -77,31 +77,19 @@ static double product_at(const tsr_gemm_call *call, int64_t i, int64_t j) {
   return call->epilogue.activate && sum < 0 ? 0 : sum;
 }
 
-static void put(void *data, tsr_dtype dtype, int64_t index, double value) {
-  switch (dtype) {
-  case TSR_F64: ((double *)data)[index] = value; break;
-  case TSR_F16: ((uint16_t *)data)[index] = tsr_narrow_f16(value); break;
-  case TSR_BF16: ((uint16_t *)data)[index] = tsr_narrow_bf16(value); break;
-  case TSR_I8: ((int8_t *)data)[index] = isnan(value) ? INT8_MIN : tsr_narrow_i8(value); break;
-  default: ((float *)data)[index] = (float)value;
-  }
-}
-
-static double get(const void *data, tsr_dtype dtype, int64_t index) {
-  return dtype == TSR_F64 ? ((const double *)data)[index] : (double)((const float *)data)[index];
-}
-
-/* Everything is NaN that the matrix does not hold; and C too where it must not be read. */
+/* Everything is NaN (i8: 127) that the matrix does not hold; and C too where it must not be read. */
 static tsr_status fill(tsr_opencl_device *device, const tsr_gemm_call *call, int operand, tsr_dtype dtype,
                        const tsr_matrix *matrix, tsr_error *error) {
   tsr_device *base = &device->base;
   void *data = NULL;
-  size_t bytes = matrix->buffer->bytes;
+  const size_t bytes = matrix->buffer->bytes;
+  const double garbage = dtype == TSR_I8 ? 127 : NAN;
   TSR_RETURN_IF_FAILED(tsr_device_host_wait(base, matrix->buffer, 0, bytes, TSR_HOST_WRITE, &data, error));
-  for (size_t i = 0; i < bytes / tsr_dtype_bytes(dtype); i++) put(data, dtype, (int64_t)i, NAN);
+  for (size_t i = 0; i < bytes / tsr_dtype_bytes(dtype); i++)
+    tsr_number_store(data, dtype, (int64_t)i, garbage);
   for (int64_t r = 0; r < matrix->rows && (operand != C || call->beta != 0); r++)
     for (int64_t c = 0; c < matrix->cols; c++)
-      put(data, dtype, tsr_matrix_index(matrix, r, c), value_at(operand, r, c));
+      tsr_number_store(data, dtype, tsr_matrix_index(matrix, r, c), value_at(operand, r, c));
   return tsr_device_host_end(base, matrix->buffer, data, error);
 }
 
@@ -117,7 +105,7 @@ static tsr_status check(tsr_opencl_device *device, const tsr_gemm_call *call, bo
       bool seen =
           (i % SAMPLE_STEP_M == 0 || i == call->m - 1) && (j % SAMPLE_STEP_N == 0 || j == call->n - 1);
       if (sampled && !seen) continue;
-      double is = get(data, tsr_gemm_dtype_c(call->types), tsr_matrix_index(&call->c, i, j)),
+      double is = tsr_number_load(data, tsr_gemm_dtype_c(call->types), tsr_matrix_index(&call->c, i, j)),
              should = product_at(call, i, j);
       if (is != should)
         status = tsr_fail(error, TSR_ERROR_DEVICE,

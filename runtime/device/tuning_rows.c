@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/gemm_json.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "device/tuning.h"
@@ -64,30 +65,29 @@ static tsr_status read_product(const json_t *json, const char *path, tsr_tuned *
   return TSR_ERROR_FORMAT;
 }
 
-/* {family, parameter: value, ...}: a parameter that is not known here belongs to another version. */
+static bool is_parameter(const char *key) {
+  int index = 0;
+  while (index < tsr_gemm_parameter_count() && strcmp(key, tsr_gemm_parameter_name(index))) index++;
+  return index < tsr_gemm_parameter_count();
+}
+
+/* A parameter that is not known here belongs to another version. */
 static tsr_status read_variant(const json_t *json, const char *path, tsr_tuned *out, tsr_error *error) {
   json_t *variant, *value;
-  char place[64], family[16];
+  char place[64];
   const char *key;
   TSR_RETURN_IF_FAILED(tsr_json_object(json, path, "variant", &variant, error));
   snprintf(place, sizeof place, "%s.variant", path);
-  TSR_RETURN_IF_FAILED(tsr_json_text(variant, place, "family", family, sizeof family, error));
-  out->facts = (tsr_gemm_facts){.family = tsr_gemm_family_of(family)};
-  if (out->facts.family == TSR_GEMM_FAMILY_COUNT || out->facts.family == TSR_GEMM_NONE)
-    return tsr_fail(error, TSR_ERROR_FORMAT, "%s.family: \"%s\" is not a GEMM family", place, family);
   json_object_foreach(variant, key, value) {
-    int index = 0;
-    int64_t number;
-    if (!strcmp(key, "family")) continue;
-    while (index < tsr_gemm_parameter_count() && strcmp(key, tsr_gemm_parameter_name(index))) index++;
-    if (index == tsr_gemm_parameter_count())
+    if (strcmp(key, "family") && !is_parameter(key))
       return tsr_fail(error, TSR_ERROR_FORMAT,
                       "%s.%s: no kernel has this parameter in version %s; tune again", place, key,
                       tsr_version());
-    TSR_RETURN_IF_FAILED(
-        tsr_json_integer(variant, place, key, 0, tsr_gemm_parameter_most(index), &number, error));
-    *tsr_gemm_parameter(&out->facts, index) = (int32_t)number;
   }
+  TSR_RETURN_IF_FAILED(tsr_gemm_facts_from_json(variant, place, &out->facts, error));
+  if (out->facts.family == TSR_GEMM_NONE)
+    return tsr_fail(error, TSR_ERROR_FORMAT, "%s.family: \"%s\" is not a GEMM family", place,
+                    tsr_gemm_family_name(TSR_GEMM_NONE));
   tsr_gemm_facts_format(&out->facts, out->row.variant, sizeof out->row.variant);
   return TSR_OK;
 }
@@ -216,15 +216,6 @@ tsr_status tsr_tuned_list_read(tsr_tuned_list *list, tsr_context *context, const
 
 /* ---- writing ---- */
 
-static json_t *variant_to_json(const tsr_gemm_facts *facts) {
-  tsr_gemm_facts copy = *facts;
-  json_t *json = json_pack("{s:s}", "family", tsr_gemm_family_name(facts->family));
-  for (int i = 0; i < tsr_gemm_parameter_count(); i++)
-    if (*tsr_gemm_parameter(&copy, i))
-      json_object_set_new(json, tsr_gemm_parameter_name(i), json_integer(*tsr_gemm_parameter(&copy, i)));
-  return json;
-}
-
 /* NULL if there is no memory, or a text is not UTF-8. */
 static json_t *row_to_json(const tsr_tuned *tuned) {
   const tsr_tuning_row *row = &tuned->row;
@@ -233,8 +224,8 @@ static json_t *row_to_json(const tsr_tuned *tuned) {
                    "vendor", row->vendor, "architecture", row->architecture, "device", row->device, "types",
                    product->types, "form", product->form, "m", (json_int_t)product->m, "n",
                    (json_int_t)product->n, "k", (json_int_t)product->k, "variant",
-                   variant_to_json(&tuned->facts), "provenance", "gflops", row->gflops, "driver", row->driver,
-                   "date", row->date, "version", row->version);
+                   tsr_gemm_facts_to_json(&tuned->facts), "provenance", "gflops", row->gflops, "driver",
+                   row->driver, "date", row->date, "version", row->version);
 }
 
 /* Whether one row takes the other's place. */

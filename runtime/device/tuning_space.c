@@ -272,7 +272,7 @@ tsr_status tsr_tuning_check(const tsr_device *device, tsr_gemm_types types, cons
   for (size_t i = 0; i < families[facts->family].limit_count; i++) {
     const limit *limit = &families[facts->family].limits[i];
     if (!limit->keeps(&s))
-      return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s on %s: it breaks its limit of %s",
+      return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s on %s: it must keep to %s; change what does not",
                       tsr_gemm_facts_format(facts, variant, sizeof variant), device->info.name, limit->text);
   }
   return TSR_OK;

@@ -1,5 +1,7 @@
 #include "exec/convert.h"
 
+#include "base/clock.h"
+
 #include <string.h>
 
 tsr_status tsr_convert_init(tsr_convert *convert, const tsr_plan *plan, const tsr_step *step,

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "device/tuning.h"
 #include "exec/tensor.h"
@@ -87,7 +87,9 @@ static tsr_status make_operand(tsr_gemm *gemm, tsr_gemm_operand which, tsr_dtype
   operand *operand = &gemm->operands[which];
   int64_t bytes = tsr_matrix_bytes(panel, dtype, rows, cols);
   if (bytes < 0)
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "operand %s of %" PRId64 " x %" PRId64 ": too large",
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY,
+                    "operand %s of %" PRId64 " x %" PRId64
+                    ": its bytes do not fit 63 bits; split the product",
                     names[which], rows, cols);
   operand->dtype = dtype;
   operand->matrix = (tsr_matrix){.rows = rows, .cols = cols, .ld = panel ? rows : cols, .panel = panel};
@@ -273,14 +275,8 @@ tsr_status tsr_gemm_read(tsr_gemm *gemm, tsr_gemm_operand operand, const tsr_arr
 
 /* ---- runs ---- */
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static tsr_status run_all(tsr_gemm *gemm, int64_t count, double *seconds, tsr_error *error) {
-  const double begin = now();
+  const double begin = tsr_clock_seconds();
   const operand *weights = &gemm->operands[TSR_GEMM_OPERAND_B];
   for (int64_t i = 0; i < count; i++) {
     gemm->call.b.buffer = weights->copies[gemm->next];
@@ -288,7 +284,7 @@ static tsr_status run_all(tsr_gemm *gemm, int64_t count, double *seconds, tsr_er
     TSR_RETURN_IF_FAILED(tsr_device_gemm(gemm->device, &gemm->call, error));
   }
   TSR_RETURN_IF_FAILED(tsr_device_finish(gemm->device, error));
-  *seconds = now() - begin;
+  *seconds = tsr_clock_seconds() - begin;
   return TSR_OK;
 }
 
@@ -299,11 +295,11 @@ static tsr_status run_marked(tsr_gemm *gemm, int64_t count, double *seconds, dou
   tsr_device_span span = {0};
   double begin, end;
   if (!gemm->mark) TSR_RETURN_IF_FAILED(tsr_buffer_create(device, MARK_BYTES, &gemm->mark, error));
-  const double host_begin = now();
+  const double host_begin = tsr_clock_seconds();
   device->ops->span_watch(device, &span);
   tsr_status status = tsr_device_fill_zero(device, gemm->mark, 0, MARK_BYTES, error);
   if (status == TSR_OK) status = run_all(gemm, count, seconds, error);
-  const double host = now() - host_begin;
+  const double host = tsr_clock_seconds() - host_begin;
   device->ops->span_watch(device, NULL);
   bool told = device->ops->span_take(device, &span, &begin, &end);
   /* It ran within what the host saw; clocks may differ a little. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "plan/buffers.h"
 #include "profile/measure.h"

@@ -1,6 +1,7 @@
 /* trace.c: recording. */
 #include "exec/trace.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 static tsr_status start_clock(tsr_trace *trace, tsr_device *device, tsr_error *error) {

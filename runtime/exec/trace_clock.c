@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "comm/collective.h"
 #include "exec/trace.h"

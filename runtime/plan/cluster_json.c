@@ -2,23 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/gemm_json.h"
 #include "base/memory.h"
 #include "plan/cluster.h"
 
 static const char schema[] = "tessera.cluster/1";
 static const char *const kind_names[] = {"cpu", "gpu", "other"};
 static const char *const form_names[TSR_GEMM_FORMS] = {"nn", "nt", "tn"};
-
-/* Parameters that a family does not have are 0, and left out. */
-static json_t *facts_to_json(const tsr_gemm_facts *facts) {
-  tsr_gemm_facts copy = *facts;
-  json_t *json = json_pack("{s:s}", "family", tsr_gemm_family_name(facts->family));
-  for (int i = 0; i < tsr_gemm_parameter_count(); i++)
-    if (*tsr_gemm_parameter(&copy, i))
-      json_object_set_new(json, tsr_gemm_parameter_name(i), json_integer(*tsr_gemm_parameter(&copy, i)));
-  return json;
-}
 
 static json_t *curve_to_json(const tsr_gemm_curve *curve) {
   json_t *points = json_array();
@@ -29,7 +19,7 @@ static json_t *curve_to_json(const tsr_gemm_curve *curve) {
 }
 
 static json_t *gemm_to_json(const tsr_cluster_member *member, int dtype) {
-  json_t *gemm = facts_to_json(&member->gemm[dtype]);
+  json_t *gemm = tsr_gemm_facts_to_json(&member->gemm[dtype]);
   for (int form = 0; form < TSR_GEMM_FORMS; form++)
     json_object_set_new(gemm, form_names[form], curve_to_json(&member->curves[dtype][form]));
   return gemm;
@@ -63,23 +53,6 @@ static int index_of(const char *name, const char *const *names, int count) {
   for (int i = 0; i < count; i++)
     if (!strcmp(name, names[i])) return i;
   return -1;
-}
-
-static tsr_status facts_from_json(const json_t *json, const char *path, tsr_gemm_facts *facts,
-                                  tsr_error *error) {
-  char family[16];
-  int64_t value;
-  TSR_RETURN_IF_FAILED(tsr_json_text(json, path, "family", family, sizeof family, error));
-  facts->family = tsr_gemm_family_of(family);
-  if (facts->family == TSR_GEMM_FAMILY_COUNT)
-    return tsr_fail(error, TSR_ERROR_FORMAT, "%s.family: \"%s\" is not a GEMM family", path, family);
-  for (int i = 0; i < tsr_gemm_parameter_count(); i++) {
-    const char *key = tsr_gemm_parameter_name(i);
-    if (!json_object_get(json, key)) continue;
-    TSR_RETURN_IF_FAILED(tsr_json_integer(json, path, key, 0, tsr_gemm_parameter_most(i), &value, error));
-    *tsr_gemm_parameter(facts, i) = (int32_t)value;
-  }
-  return TSR_OK;
 }
 
 /* A curve must be a full grid, both axes ascending: interpolation relies on it. */
@@ -129,7 +102,7 @@ static tsr_status gemm_from_json(const json_t *gemms, const char *path, int dtyp
   if (tsr_dtype_is_narrow((tsr_dtype)dtype) && !json_object_get(gemms, name)) return TSR_OK;
   snprintf(place, sizeof place, "%s.%s", path, name);
   TSR_RETURN_IF_FAILED(tsr_json_object(gemms, path, name, &gemm, error));
-  TSR_RETURN_IF_FAILED(facts_from_json(gemm, place, &member->gemm[dtype], error));
+  TSR_RETURN_IF_FAILED(tsr_gemm_facts_from_json(gemm, place, &member->gemm[dtype], error));
   for (int form = 0; form < TSR_GEMM_FORMS; form++) {
     tsr_gemm_curve *curve = &member->curves[dtype][form];
     TSR_RETURN_IF_FAILED(curve_from_json(gemm, place, form_names[form], curve, error));

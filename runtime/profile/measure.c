@@ -2,9 +2,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 enum { GRID = 3, REPETITIONS = 3, LAUNCHES = 20, COPY_ELEMENTS = 1 << 21 };
@@ -24,12 +24,6 @@ static const struct {
     {2000, {16, 512, 2048}, {512, 2048, 4096}},
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
-
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member) {
   const tsr_device_info *info = &device->info;
@@ -171,14 +165,14 @@ static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, i
   TSR_RETURN_IF_FAILED(
       tsr_device_gemm(bench->device, &call, error)); /* some drivers compile for each new grid */
   TSR_RETURN_IF_FAILED(tsr_device_finish(bench->device, error));
-  double begun = now();
+  double begun = tsr_clock_seconds();
   int count = 0;
   do {
     TSR_RETURN_IF_FAILED(tsr_device_gemm(bench->device, &call, error));
     TSR_RETURN_IF_FAILED(tsr_device_finish(bench->device, error));
     count++;
-    *seconds = (now() - begun) / count;
-  } while (now() - begun < POINT_SECONDS);
+    *seconds = (tsr_clock_seconds() - begun) / count;
+  } while (tsr_clock_seconds() - begun < POINT_SECONDS);
   return TSR_OK;
 }
 
@@ -258,10 +252,10 @@ static tsr_status time_map(tsr_device *device, const tsr_map_call *call, int rep
                            tsr_error *error) {
   *seconds = 1e9;
   for (int i = 0; i <= repetitions; i++) { /* the first is dropped */
-    double begun = now();
+    double begun = tsr_clock_seconds();
     TSR_RETURN_IF_FAILED(tsr_device_map(device, call, error));
     TSR_RETURN_IF_FAILED(tsr_device_finish(device, error));
-    double own = now() - begun;
+    double own = tsr_clock_seconds() - begun;
     if (i && own < *seconds) *seconds = own;
   }
   return TSR_OK;

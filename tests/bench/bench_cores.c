@@ -4,11 +4,11 @@
 
 #include <cblas.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
+
+#include "../../tools/core_type.h"
 
 enum { EXIT_SKIPPED = 77 };
 
@@ -28,31 +28,12 @@ static void bind(int cores) {
   sched_setaffinity(0, sizeof own, &own);
 }
 
-static bool is_one_of(const char *name, const char *const *names) {
-  while (*names && strcmp(name, *names)) names++;
-  return *names;
-}
-
-/* OpenBLAS takes an unknown CPU (or one behind a hypervisor) for a very old one. NULL = it chose well. */
-static const char *better_core_type(const char *detected) {
-#if defined(__x86_64__)
-  static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "SapphireRapids", NULL};
-  static const char *const with_avx2[] = {"Haswell", "Zen", NULL};
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
-    return is_one_of(detected, with_avx512) ? NULL : "SkylakeX";
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return is_one_of(detected, with_avx2) ? NULL : "Haswell";
-#endif
-  (void)detected;
-  return NULL;
-}
-
 void bench_cores_take(int cores, char **argv) {
   char count[16];
   if (getenv(started_again)) return;
   bind(cores);
   snprintf(count, sizeof count, "%d", cores);
-  const char *core_type = better_core_type(openblas_get_corename());
+  const char *core_type = tool_core_type_better(openblas_get_corename());
   /* OpenBLAS's idle threads would spin on the cores that PoCL's need: 2^4 cycles instead of 2^26. */
   setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0);
   if (core_type) setenv("OPENBLAS_CORETYPE", core_type, 0);

@@ -20,6 +20,7 @@
 
 #include "bench_cores.h"
 #include "bench_product.h"
+#include "bench_time.h"
 
 enum { EXIT_WRONG_USAGE = 2, EXIT_SKIPPED = 77, PAIRS_MIN = 3, PAIRS_MAX = 41 };
 
@@ -99,22 +100,6 @@ typedef struct verdict {
   int count[2];
   goals goals[2];
 } verdict;
-
-static double now(clockid_t clock) {
-  struct timespec time;
-  clock_gettime(clock, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static int compare_numbers(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, compare_numbers);
-  return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
 
 /* Seconds of one of `count` products, by us or by the yardstick. */
 static tsr_status time_one(const options *o, bench_product *product, bool ours, int count, double *seconds,

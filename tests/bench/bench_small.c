@@ -21,6 +21,7 @@
 #include "base/narrow.h"
 #include "bench_cores.h"
 #include "bench_read.h"
+#include "bench_time.h"
 #include "device/device.h"
 
 enum {
@@ -81,22 +82,6 @@ static bool has_side(const bench *bench, int side) {
   const char *list = bench->o->sides, *name = side_names[side];
   const char *at = list ? strstr(list, name) : NULL;
   return side == F32 || !list || (at && (at == list || at[-1] == ',') && strchr(",", at[strlen(name)]));
-}
-
-static double now(clockid_t clock) {
-  struct timespec time;
-  clock_gettime(clock, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static int compare_numbers(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double *values, int count) {
-  qsort(values, (size_t)count, sizeof *values, compare_numbers);
-  return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 /* ---- operands: every type holds the weight exactly, q / 64 with |q| < 128 ---- */

@@ -3,6 +3,8 @@
  */
 #include "exec_support.h"
 
+#include "base/clock.h"
+
 #include <jansson.h>
 
 enum { TURNS = 4, EVENTS = 10000 };

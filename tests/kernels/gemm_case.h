@@ -77,29 +77,17 @@ static double draw_extreme(tsr_dtype dtype, int64_t k) {
   }
 }
 
-static void put(void *data, tsr_dtype dtype, int64_t index, double value) {
-  switch (dtype) {
-  case TSR_F64: ((double *)data)[index] = value; break;
-  case TSR_F16: ((uint16_t *)data)[index] = tsr_narrow_f16(value); break;
-  case TSR_BF16: ((uint16_t *)data)[index] = tsr_narrow_bf16(value); break;
-  case TSR_I8: ((int8_t *)data)[index] = isnan(value) ? INT8_MIN : tsr_narrow_i8(value); break;
-  default: ((float *)data)[index] = (float)value;
-  }
-}
-
-static double get(const void *data, tsr_dtype dtype, int64_t index) {
-  return dtype == TSR_F64 ? ((const double *)data)[index] : (double)((const float *)data)[index];
-}
-
 static void upload(tsr_device *device, const operand *o, bool unset) {
   tsr_error error = {0};
   void *data = NULL;
-  size_t bytes = o->view.buffer->bytes;
+  const size_t bytes = o->view.buffer->bytes;
+  const double garbage = o->dtype == TSR_I8 ? 127 : NAN;
   assert_ok(tsr_device_host_wait(device, o->view.buffer, 0, bytes, TSR_HOST_WRITE, &data, &error), &error);
-  for (size_t i = 0; i < bytes / tsr_dtype_bytes(o->dtype); i++) put(data, o->dtype, (int64_t)i, NAN);
+  for (size_t i = 0; i < bytes / tsr_dtype_bytes(o->dtype); i++)
+    tsr_number_store(data, o->dtype, (int64_t)i, garbage);
   for (int64_t r = 0; r < o->view.rows && !unset; r++)
     for (int64_t c = 0; c < o->view.cols; c++)
-      put(data, o->dtype, tsr_matrix_index(&o->view, r, c), o->values[r * o->view.cols + c]);
+      tsr_number_store(data, o->dtype, tsr_matrix_index(&o->view, r, c), o->values[r * o->view.cols + c]);
   assert_ok(tsr_device_host_end(device, o->view.buffer, data, &error), &error);
 }
 
@@ -196,7 +184,7 @@ static void check_elements(const test_case *t, const tsr_matrix *c, const void *
   double factor = exact ? 0 : 4 * sqrt((double)t->k + 4) * tsr_dtype_epsilon(dtype);
   for (int64_t i = 0; i < t->m; i++)
     for (int64_t j = 0; j < t->n; j++) {
-      double is = get(data, dtype, tsr_matrix_index(c, i, j)), should = values[i * t->n + j];
+      double is = tsr_number_load(data, dtype, tsr_matrix_index(c, i, j)), should = values[i * t->n + j];
       if (!agrees(t, is, should, factor * bounds[i * t->n + j]))
         fail_msg(
             "%s m %d n %d k %d %s%s panels %d %d alpha %g beta %g%s%s%s%s: (%d, %d) is %.9g, expected %.9g",
@@ -219,7 +207,7 @@ static void check_result(tsr_device *device, const test_case *t, const operands 
   assert_ok(tsr_device_host_wait(device, c->buffer, 0, bytes, TSR_HOST_READ, &data, &error), &error);
   check_elements(t, c, data, values, bounds);
   for (size_t i = 0; i < elements; i++)
-    if (!marks[i] && !isnan(get(data, o->c.dtype, (int64_t)i)))
+    if (!marks[i] && !isnan(tsr_number_load(data, o->c.dtype, (int64_t)i)))
       fail_msg("m %d n %d k %d panels %d %d: element %zu of the buffer was overwritten", (int)t->m, (int)t->n,
                (int)t->k, t->b_panel, t->c_panel, i);
   assert_ok(tsr_device_host_end(device, c->buffer, data, &error), &error);
