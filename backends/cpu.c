@@ -42,12 +42,12 @@ typedef struct small_row {
   int32_t m, k_block, fetch, fetch_row, fetch_narrow_row;
 } small_row;
 
-/* Facts for f32; for f64 half as many elements of twice the size make the same registers and panels, and
- * twice as many panels the same columns. */
+/* What suits vector registers of `vector_width` floats. In f64 half as many elements make the same registers
+ * and panels, and twice as many panels the same columns; blocks of the same depth would be twice as large. */
 typedef struct panel_row {
   uint32_t vector_width;
   int registers;
-  tsr_gemm_facts facts;
+  tsr_gemm_facts f32, f64;
   small_row small;
 } panel_row;
 
@@ -60,12 +60,28 @@ typedef struct panel_row {
   }
 
 static const panel_row panel_rows[] = {
-    {16, 32, PANEL_FACTS(16, 6, 64, 2048, 0, 1, 256, 192, 32), {16, 128, 6144, 6144, 6144}},
-    {8, 16, PANEL_FACTS(8, 6, 16, 256, 96, 64, 192, 240, 128), {16, 128, 2048, 0, 3072}},
+    {16,
+     32,
+     PANEL_FACTS(16, 6, 64, 2048, 0, 1, 256, 192, 32),
+     PANEL_FACTS(8, 6, 32, 2048, 0, 2, 256, 192, 64),
+     {16, 128, 6144, 6144, 6144}},
+    {8,
+     16,
+     PANEL_FACTS(8, 6, 16, 384, 144, 64, 384, 144, 128),
+     PANEL_FACTS(4, 6, 8, 256, 96, 128, 192, 240, 256),
+     {16, 128, 2048, 0, 3072}},
 #if defined(__x86_64__) || defined(__i386__)
-    {4, 16, PANEL_FACTS(4, 6, 8, 256, 96, 128, 192, 240, 256), {16, 256, 2048, 0, 3072}},
+    {4,
+     16,
+     PANEL_FACTS(4, 6, 8, 256, 96, 128, 192, 240, 256),
+     PANEL_FACTS(2, 6, 4, 256, 96, 256, 192, 240, 512),
+     {16, 256, 2048, 0, 3072}},
 #else
-    {4, 32, PANEL_FACTS(4, 6, 16, 256, 96, 64, 192, 240, 128), {16, 128, 2048, 0, 3072}},
+    {4,
+     32,
+     PANEL_FACTS(4, 6, 16, 256, 96, 64, 192, 240, 128),
+     PANEL_FACTS(2, 6, 8, 256, 96, 128, 192, 240, 256),
+     {16, 128, 2048, 0, 3072}},
 #endif
 };
 
@@ -133,16 +149,9 @@ static bool find_panel(const tsr_opencl_facts *facts, tsr_gemm_types types, tsr_
   if (!platform->panel || tsr_dtype_bytes(a) < 4) return false;
   for (size_t i = 0; i < sizeof panel_rows / sizeof *panel_rows; i++) {
     if (panel_rows[i].vector_width != facts->float_vector_width) continue;
-    *out = panel_rows[i].facts;
+    *out = wide ? panel_rows[i].f64 : panel_rows[i].f32;
     out->prefetch = platform->prefetch;
     set_small(out, &panel_rows[i].small, tsr_gemm_dtype_b(types));
-    if (wide) {
-      out->tile_n /= 2;
-      out->panel /= 2;
-      out->vector /= 2;
-      out->stored_panels *= 2;
-      out->copied_panels *= 2;
-    }
     fit_local_memory(out, tsr_dtype_bytes(a), facts->local_memory_bytes);
     return true;
   }
