@@ -15,30 +15,68 @@ typedef enum tsr_collective_kind {
   TSR_ALL_REDUCE,
   TSR_ALL_GATHER,
   TSR_REDUCE_SCATTER,
-  TSR_BROADCAST
+  TSR_BROADCAST,
+  TSR_ALL_TO_ALL
 } tsr_collective_kind;
+enum { TSR_COLLECTIVE_KINDS = 5 };
 const char *tsr_collective_kind_name(tsr_collective_kind kind); /* "all-reduce", ... */
+
+/* How. name, text. AUTO: by a rule of thumb; a plan names one, by its cost. */
+#define TSR_ALGORITHM_LIST(X)                                                                                \
+  X(AUTO, "auto")                                                                                            \
+  X(DIRECT, "direct")             /* everyone sends to everyone: one round */                                \
+  X(DOUBLING, "doubling")         /* recursive doubling: log2 n rounds of everything */                      \
+  X(SCATTERED, "scattered")       /* all-reduce as reduce-scatter and all-gather, each in one round */       \
+  X(RING, "ring")                 /* round the members in chunks: the fewest bytes, n - 1 rounds */          \
+  X(HIERARCHICAL, "hierarchical") /* within each host, one stream per host across, within each host */       \
+  X(TREE, "tree")                 /* through member 0, in log2 n rounds */
+typedef enum tsr_algorithm {
+#define TSR_ALGORITHM_ENUM(name, text) TSR_ALGORITHM_##name,
+  TSR_ALGORITHM_LIST(TSR_ALGORITHM_ENUM)
+#undef TSR_ALGORITHM_ENUM
+      TSR_ALGORITHM_COUNT
+} tsr_algorithm;
+const char *tsr_algorithm_name(tsr_algorithm algorithm);
 
 /* Which collective, over what.
  *
  *   ALL_REDUCE      in: counts[0] elements (all counts equal);  out: the same place, reduced
  *   ALL_GATHER      in: counts[me];   out: the sum of counts, in the order of the members
  *   REDUCE_SCATTER  in: the sum of counts;   out: counts[me], reduced
- *   BROADCAST       in: counts[0] at root;   out: counts[0] everywhere */
+ *   BROADCAST       in: counts[0] at root;   out: counts[0] everywhere
+ *   ALL_TO_ALL      in: counts[me * n + j] for j in order;   out: counts[i * n + me] for i in order */
 typedef struct tsr_collective_options {
   tsr_collective_kind kind;
   tsr_dtype dtype;      /* f32, f64 */
   size_t element_bytes; /* of collectives that only move data; 0 = the dtype's */
   tsr_reduction reduction;
-  int root;              /* BROADCAST: index within members */
-  const int64_t *counts; /* by index within members; borrowed for the call */
-  const int *members;    /* who takes part, ascending; borrowed for the call; NULL = all */
-  int member_count;      /* of members; 0 = all */
+  int root;                /* BROADCAST: index within members */
+  const int64_t *counts;   /* by index within members (ALL_TO_ALL: n x n); borrowed for the call */
+  const int *members;      /* who takes part, ascending; borrowed for the call; NULL = all */
+  int member_count;        /* of members; 0 = all */
+  tsr_algorithm algorithm; /* one that the kind does not have is replaced as AUTO would */
+  tsr_dtype wire;          /* of f32 data: f32, bf16 or f16 on the way, sums in f32; 0 = f32 */
+  const int *hosts;        /* by index within members: who shares a host has the same number; borrowed for the
+                              call; NULL = all on one */
 } tsr_collective_options;
+
+/* What one message costs between two members: seconds = latency + bytes / bandwidth. */
+typedef struct tsr_link {
+  double latency, bandwidth;
+} tsr_link;
+typedef struct tsr_links {
+  tsr_link host, network;  /* between members of one host, of two */
+  double reduce_bandwidth; /* bytes per second that a member combines */
+} tsr_links;
 
 /* Bytes of scratch in host memory that member `index` (within members) of such a collective needs, and bytes
  * that it sends. member_count must be set. */
 size_t tsr_collective_scratch_bytes(const tsr_collective_options *options, int index);
 uint64_t tsr_collective_sent_bytes(const tsr_collective_options *options, int index);
+/* Seconds from the moment when all have begun until the last has ended, by the rounds of the very schedule
+ * that will run. */
+double tsr_collective_seconds(const tsr_collective_options *options, const tsr_links *links);
+/* The algorithm with the lowest tsr_collective_seconds; the first of the list at a tie. */
+tsr_algorithm tsr_collective_choose(const tsr_collective_options *options, const tsr_links *links);
 
 #endif

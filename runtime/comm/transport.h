@@ -24,6 +24,7 @@ typedef struct tsr_request {
   int state; /* 0 = idle: no message */
   int peer;  /* the other member, for error messages */
   int64_t bytes;
+  const void *view; /* after irecv_view has ended: where the data lies */
   void *native;
   void *data;
   int from, to, tag;                   /* sim: what it is matched by */
@@ -42,6 +43,13 @@ typedef struct tsr_transport_ops {
   /* Starts receiving exactly `bytes` from member `from` at local member `to`. */
   tsr_status (*irecv)(tsr_transport *transport, int to, int from, int tag, void *data, int64_t bytes,
                       tsr_request *request, tsr_error *error);
+  /* As irecv, for data that is only read: once test says done, it lies at request->view, in the sender's own
+   * memory where that can be reached, else at data. It stays there until release; the sender's message ends
+   * then. NULL = irecv is all there is. */
+  tsr_status (*irecv_view)(tsr_transport *transport, int to, int from, int tag, void *data, int64_t bytes,
+                           tsr_request *request, tsr_error *error);
+  /* The view is no longer wanted. Cancel does the same. */
+  void (*release)(tsr_transport *transport, tsr_request *request);
   /* *done = the message has ended (an idle request has); a message of another size is COMM. A request that
    * failed is idle. */
   tsr_status (*test)(tsr_transport *transport, tsr_request *request, bool *done, tsr_error *error);
@@ -53,6 +61,14 @@ typedef struct tsr_transport_ops {
   /* Called once, when this process has failed and will send nothing more: tells the others; *lost of their
    * beat then names it, and so does failed_member. NULL = all members live in this process. */
   void (*abandon)(tsr_transport *transport);
+  /* Page-aligned memory of a local member, zeroed, from which messages travel with the fewest copies: other
+   * members of the same host read it where it lies. NULL from it = none left, ordinary memory will do as
+   * well; both NULL = there is no such memory. */
+  void *(*memory_create)(tsr_transport *transport, int member, size_t bytes);
+  void (*memory_destroy)(tsr_transport *transport, void *memory);
+  /* Leaves the core to others until something may have happened for this process, or for that long; NULL =
+   * sched_yield is all there is. */
+  void (*rest)(tsr_transport *transport, double seconds_max);
   /* Seconds since some fixed moment: of this process's clock, or virtual. */
   double (*now)(tsr_transport *transport);
 } tsr_transport_ops;
