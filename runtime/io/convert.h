@@ -1,7 +1,7 @@
 /* io/convert.h: element types turned into one another, a whole strided block at a time; see base/narrow.h.
  *
- * Narrowing rounds to nearest, ties to even; too large becomes infinity; denormals are kept; a NaN stays a
- * NaN (quiet, with its sign). Every narrowing starts from f64, so that nothing is rounded twice.
+ * Narrowing rounds to nearest, ties to even; too large becomes infinity (tsr_array_narrow refuses it); denormals
+ * are kept; a NaN stays a NaN (quiet, with its sign). Every narrowing starts from f64, so that nothing is rounded twice.
  *
  * Thread safety: pure functions. */
 #ifndef TSR_IO_CONVERT_H
@@ -29,5 +29,15 @@ tsr_status tsr_array_check(const tsr_array *array, tsr_error *error);
  * negative ones too), any alignment. Runs that are contiguous in both are copied as runs, transposes by
  * tiles. */
 void tsr_array_convert(const tsr_array *from, const tsr_array *to);
+
+/* The largest finite number of a dtype (i8: 127, which is also the largest magnitude that is used). */
+double tsr_dtype_largest(tsr_dtype dtype);
+/* Refuses a number that the dtype turns into something else altogether: a finite one into infinity, and in i8
+ * one beyond +-127, or NaN. `what` is said of it: "element (3, 7)". Errors: INVALID_ARGUMENT. */
+tsr_status tsr_dtype_check(tsr_dtype dtype, double value, const char *what, tsr_error *error);
+/* tsr_array_convert, but an element that tsr_dtype_check refuses is an error, which names its place, counted
+ * from `start` (NULL: 0). Infinities and NaN of `from` itself pass. */
+tsr_status tsr_array_narrow(const tsr_array *from, const tsr_array *to, const int64_t *start,
+                            tsr_error *error);
 
 #endif

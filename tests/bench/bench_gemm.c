@@ -204,13 +204,22 @@ static tsr_status run_one(const options *o, tsr_device *device, bench_shape shap
   return TSR_OK;
 }
 
+/* A list's products are layers: x [m,k] w [k,n], and their gradients: dy w^T is [m,k], x^T dy is [k,n]. */
+static bench_shape shape_of(const options *o, const size *layer, bool transpose_a, bool transpose_b) {
+  bench_shape shape = {layer->m, layer->n, layer->k, transpose_a, transpose_b};
+  if (o->one.m) return shape;
+  if (transpose_b) shape.n = layer->k, shape.k = layer->n;
+  if (transpose_a) shape.m = layer->k, shape.k = layer->m;
+  return shape;
+}
+
 static tsr_status run_all(const options *o, tsr_device *device, verdict *verdict, json_t *rows,
                           tsr_error *error) {
   size_t count = o->one.m ? 1 : o->list->count;
   for (size_t i = 0; i < count; i++)
     for (size_t j = 0; j < sizeof forms / sizeof *forms; j++) {
       const size *size = o->one.m ? &o->one : &o->list->sizes[i];
-      bench_shape shape = {size->m, size->n, size->k, forms[j].transpose_a, forms[j].transpose_b};
+      bench_shape shape = shape_of(o, size, forms[j].transpose_a, forms[j].transpose_b);
       if (o->form && strcmp(o->form, forms[j].name)) continue;
       TSR_RETURN_IF_FAILED(run_one(o, device, shape, forms[j].name, verdict, rows, error));
     }
