@@ -34,6 +34,25 @@ typedef struct tsr_layout {
   tsr_placement on[TSR_MESH_AXES_MAX];
 } tsr_layout;
 
+/* How a collective that turns one layout into another is done. name, text. AUTO: a plan chooses by the links'
+ * measured cost; one that the kind of collective does not have is replaced as AUTO would. */
+#define TSR_ALGORITHM_LIST(X)                                                                                \
+  X(AUTO, "auto")                                                                                            \
+  X(DIRECT, "direct")             /* everyone sends to everyone: one round */                                \
+  X(DOUBLING, "doubling")         /* recursive doubling: log2 n rounds of everything */                      \
+  X(SCATTERED, "scattered")       /* all-reduce as reduce-scatter and all-gather, each in one round */       \
+  X(RING, "ring")                 /* round the members in chunks: the fewest bytes, n - 1 rounds */          \
+  X(HIERARCHICAL, "hierarchical") /* within each host, one stream per host across, within each host */       \
+  X(TREE, "tree")                 /* through member 0, in log2 n rounds */
+typedef enum tsr_algorithm {
+#define TSR_ALGORITHM_ENUM(name, text) TSR_ALGORITHM_##name,
+  TSR_ALGORITHM_LIST(TSR_ALGORITHM_ENUM)
+#undef TSR_ALGORITHM_ENUM
+      TSR_ALGORITHM_COUNT
+} tsr_algorithm;
+/* "ring"; "?" for a value outside the list. */
+const char *tsr_algorithm_name(tsr_algorithm algorithm);
+
 /* Layouts on a mesh of one axis. */
 tsr_layout tsr_layout_replicate(void);
 /* offsets: parts + 1 numbers, borrowed, or NULL (and parts 0): the planner decides. */

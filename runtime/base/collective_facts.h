@@ -21,23 +21,6 @@ typedef enum tsr_collective_kind {
 enum { TSR_COLLECTIVE_KINDS = 5 };
 const char *tsr_collective_kind_name(tsr_collective_kind kind); /* "all-reduce", ... */
 
-/* How. name, text. AUTO: by a rule of thumb; a plan names one, by its cost. */
-#define TSR_ALGORITHM_LIST(X)                                                                                \
-  X(AUTO, "auto")                                                                                            \
-  X(DIRECT, "direct")             /* everyone sends to everyone: one round */                                \
-  X(DOUBLING, "doubling")         /* recursive doubling: log2 n rounds of everything */                      \
-  X(SCATTERED, "scattered")       /* all-reduce as reduce-scatter and all-gather, each in one round */       \
-  X(RING, "ring")                 /* round the members in chunks: the fewest bytes, n - 1 rounds */          \
-  X(HIERARCHICAL, "hierarchical") /* within each host, one stream per host across, within each host */       \
-  X(TREE, "tree")                 /* through member 0, in log2 n rounds */
-typedef enum tsr_algorithm {
-#define TSR_ALGORITHM_ENUM(name, text) TSR_ALGORITHM_##name,
-  TSR_ALGORITHM_LIST(TSR_ALGORITHM_ENUM)
-#undef TSR_ALGORITHM_ENUM
-      TSR_ALGORITHM_COUNT
-} tsr_algorithm;
-const char *tsr_algorithm_name(tsr_algorithm algorithm);
-
 /* Which collective, over what.
  *
  *   ALL_REDUCE      in: counts[0] elements (all counts equal);  out: the same place, reduced
