@@ -39,8 +39,8 @@ typedef struct tsr_collective_options {
   int member_count;        /* of members; 0 = all */
   tsr_algorithm algorithm; /* one that the kind does not have is replaced as AUTO would */
   tsr_dtype wire;          /* of f32 data: f32, bf16 or f16 on the way, sums in f32; 0 = f32 */
-  const int *hosts;        /* by index within members: who shares a host has the same number; borrowed for the
-                              call; NULL = all on one */
+  const int *hosts; /* by member of the group: who shares a host has the same number; borrowed for the call;
+                       NULL = all on one */
 } tsr_collective_options;
 
 /* What one message costs between two members: seconds = latency + bytes / bandwidth. */

@@ -38,7 +38,11 @@ void tsr_process_identify(tsr_process *out) {
   fclose(boot);
   ssize_t more = readlink("/proc/self/ns/pid", place + bytes, sizeof place - bytes);
   if (!bytes || more <= 0 || !read_stat(out->pid, &state, &out->started)) return;
-  out->host = XXH64(place, bytes + (size_t)more, 1);
+  bytes += (size_t)more;
+  /* Containers with names of their own are hosts of their own. */
+  if (bytes < sizeof place && gethostname(place + bytes, sizeof place - bytes) == 0)
+    bytes += strnlen(place + bytes, sizeof place - bytes);
+  out->host = XXH64(place, bytes, 1);
 }
 
 bool tsr_process_lives(const tsr_process *own, const tsr_process *other) {

@@ -5,18 +5,35 @@
 
 #include "base/memory.h"
 
+tsr_links tsr_links_unknown(void) {
+  return (tsr_links){.host = {1e-6, 1e10}, .network = {1e-6, 1e10}, .reduce_bandwidth = 1e10};
+}
+
+/* Many members of few hosts: the one before is the likeliest to share. */
+void tsr_cluster_number_hosts(tsr_cluster *cluster) {
+  for (int i = 0; i < cluster->member_count; i++) {
+    const char *host = cluster->members[i].host;
+    int first = i ? cluster->hosts[i - 1] : 0;
+    if (strcmp(cluster->members[first].host, host))
+      for (first = 0; first < i && strcmp(cluster->members[first].host, host);) first++;
+    cluster->hosts[i] = first;
+  }
+}
+
 tsr_status tsr_cluster_create(tsr_context *context, int members, tsr_cluster **out, tsr_error *error) {
   if (members < 1 || members > 65536)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "a cluster of %d members: expected 1 to 65536",
                     members);
   tsr_cluster *cluster = tsr_calloc(1, sizeof *cluster);
   if (cluster) cluster->members = tsr_calloc((size_t)members, sizeof *cluster->members);
-  if (!cluster || !cluster->members) {
-    free(cluster);
+  if (cluster) cluster->hosts = tsr_calloc((size_t)members, sizeof *cluster->hosts);
+  if (!cluster || !cluster->members || !cluster->hosts) {
+    tsr_cluster_destroy(&cluster);
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a cluster of %d members", members);
   }
   cluster->context = context;
   cluster->member_count = members;
+  cluster->links = tsr_links_unknown();
   *out = cluster;
   return TSR_OK;
 }
@@ -24,6 +41,7 @@ tsr_status tsr_cluster_create(tsr_context *context, int members, tsr_cluster **o
 void tsr_cluster_destroy(tsr_cluster **cluster) {
   if (!*cluster) return;
   free((*cluster)->members);
+  free((*cluster)->hosts);
   free(*cluster);
   *cluster = NULL;
 }
@@ -31,8 +49,8 @@ void tsr_cluster_destroy(tsr_cluster **cluster) {
 tsr_status tsr_cluster_copy(const tsr_cluster *cluster, tsr_cluster **out, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_cluster_create(cluster->context, cluster->member_count, out, error));
   memcpy((*out)->members, cluster->members, (size_t)cluster->member_count * sizeof *cluster->members);
-  (*out)->link_latency = cluster->link_latency;
-  (*out)->link_bandwidth = cluster->link_bandwidth;
+  memcpy((*out)->hosts, cluster->hosts, (size_t)cluster->member_count * sizeof *cluster->hosts);
+  (*out)->links = cluster->links;
   return TSR_OK;
 }
 

@@ -6,6 +6,7 @@
 
 #include <tessera/cluster.h>
 
+#include "base/collective_facts.h"
 #include "base/context.h"
 #include "base/gemm_facts.h"
 
@@ -47,12 +48,17 @@ struct tsr_cluster {
   tsr_context *context;
   int member_count;
   tsr_cluster_member *members;
-  double link_latency;   /* seconds of an empty message between two members, all pairs busy */
-  double link_bandwidth; /* bytes per second of one member's sends, all members sending */
+  int *hosts;      /* [member]: the first member of the same host */
+  tsr_links links; /* latency: seconds of an empty message between two members, all pairs busy; bandwidth:
+                      bytes per second of one member's sends, all members sending */
 };
 
 tsr_status tsr_cluster_create(tsr_context *context, int members, tsr_cluster **out, tsr_error *error);
 tsr_status tsr_cluster_copy(const tsr_cluster *cluster, tsr_cluster **out, tsr_error *error);
+/* What is taken for links of which nothing is known: within a host, that is. */
+tsr_links tsr_links_unknown(void);
+/* Numbers the hosts, once the members' names of them are known. */
+void tsr_cluster_number_hosts(tsr_cluster *cluster);
 json_t *tsr_cluster_to_json(const tsr_cluster *cluster);
 tsr_status tsr_cluster_from_json(tsr_context *context, const json_t *json, tsr_cluster **out,
                                  tsr_error *error);

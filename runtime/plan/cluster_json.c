@@ -40,12 +40,17 @@ static json_t *member_to_json(const tsr_cluster_member *member) {
   return json;
 }
 
+static json_t *link_to_json(const tsr_link *link) {
+  return json_pack("{s:f, s:f}", "latency", link->latency, "bandwidth", link->bandwidth);
+}
+
 json_t *tsr_cluster_to_json(const tsr_cluster *cluster) {
   json_t *members = json_array();
   for (int i = 0; i < cluster->member_count; i++)
     json_array_append_new(members, member_to_json(&cluster->members[i]));
-  return json_pack("{s:s, s:{s:f, s:f}, s:o}", "schema", schema, "link", "latency", cluster->link_latency,
-                   "bandwidth", cluster->link_bandwidth, "members", members);
+  return json_pack("{s:s, s:o, s:o, s:f, s:o}", "schema", schema, "link", link_to_json(&cluster->links.host),
+                   "network", link_to_json(&cluster->links.network), "reduce_bandwidth",
+                   cluster->links.reduce_bandwidth, "members", members);
 }
 
 /* "cpu" -> 0; -1 if it is none of the names. */
@@ -145,24 +150,42 @@ static tsr_status member_from_json(const json_t *json, const char *path, tsr_clu
   return TSR_OK;
 }
 
+static tsr_status link_from_json(const json_t *json, const char *key, tsr_link *link, tsr_error *error) {
+  char place[32];
+  json_t *object;
+  snprintf(place, sizeof place, "cluster.%s", key);
+  TSR_RETURN_IF_FAILED(tsr_json_object(json, "cluster", key, &object, error));
+  TSR_RETURN_IF_FAILED(tsr_json_real(object, place, "latency", 0, &link->latency, error));
+  return tsr_json_real(object, place, "bandwidth", 1, &link->bandwidth, error);
+}
+
+/* A document may know of one kind of link only. */
+static tsr_status links_from_json(const json_t *json, tsr_links *links, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(link_from_json(json, "link", &links->host, error));
+  links->network = links->host;
+  if (json_object_get(json, "network"))
+    TSR_RETURN_IF_FAILED(link_from_json(json, "network", &links->network, error));
+  if (!json_object_get(json, "reduce_bandwidth")) return TSR_OK;
+  return tsr_json_real(json, "cluster", "reduce_bandwidth", 1, &links->reduce_bandwidth, error);
+}
+
 tsr_status tsr_cluster_from_json(tsr_context *context, const json_t *json, tsr_cluster **out,
                                  tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_cluster *cluster = NULL;
-  json_t *members, *link;
+  json_t *members;
   TSR_TRY(tsr_json_array(json, "cluster", "members", &members, error));
-  TSR_TRY(tsr_json_object(json, "cluster", "link", &link, error));
   if (!json_array_size(members) || json_array_size(members) > 65536)
     TSR_THROW(TSR_ERROR_FORMAT, "cluster.members: %zu members: expected 1 to 65536",
               json_array_size(members));
   TSR_TRY(tsr_cluster_create(context, (int)json_array_size(members), &cluster, error));
-  TSR_TRY(tsr_json_real(link, "cluster.link", "latency", 0, &cluster->link_latency, error));
-  TSR_TRY(tsr_json_real(link, "cluster.link", "bandwidth", 1, &cluster->link_bandwidth, error));
+  TSR_TRY(links_from_json(json, &cluster->links, error));
   for (int i = 0; i < cluster->member_count; i++) {
     char path[32];
     snprintf(path, sizeof path, "members[%d]", i);
     TSR_TRY(member_from_json(json_array_get(members, (size_t)i), path, &cluster->members[i], error));
   }
+  tsr_cluster_number_hosts(cluster);
   *out = cluster;
   cluster = NULL;
 done:

@@ -96,7 +96,7 @@ static double staging(const tsr_cluster *cluster, const tsr_collective_options *
   return slowest;
 }
 
-double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_options *options) {
+double tsr_cost_collective(const tsr_cluster *cluster, tsr_collective_options *options) {
   if (options->member_count < 2) return 0;
   /* In every algorithm the one that sends most is the first, the last, or holds most or least. */
   int suspects[4] = {0, options->member_count - 1, 0, 0};
@@ -111,6 +111,6 @@ double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_opti
   }
   /* Pairwise exchange: a message to every other member, twice for the reduction in two phases. */
   int phases = options->kind == TSR_ALL_REDUCE ? 2 : 1;
-  return staging(cluster, options) + phases * (options->member_count - 1) * cluster->link_latency +
-         (double)most / cluster->link_bandwidth;
+  return staging(cluster, options) + phases * (options->member_count - 1) * cluster->links.host.latency +
+         (double)most / cluster->links.host.bandwidth;
 }

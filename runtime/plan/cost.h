@@ -19,9 +19,9 @@ double tsr_cost_elementwise(const tsr_cluster_member *member, double bytes);
 double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, const tsr_node *node,
                      const tsr_shape *inputs, const tsr_shape *output, double *bytes);
 
-/* A collective from the moment when all have arrived: from the devices to their hosts, alpha + beta x bytes
- * by the member that sends most, and back to the devices. */
-double tsr_cost_collective(const tsr_cluster *cluster, const tsr_collective_options *options);
+/* A collective from the moment when all have arrived: from the devices to their hosts, the rounds of its
+ * algorithm, and back to the devices. An algorithm of AUTO is replaced by the cheapest. */
+double tsr_cost_collective(const tsr_cluster *cluster, tsr_collective_options *options);
 
 /* Whole nanoseconds, in which costs are compared; what takes longer than any plan may is all the same. */
 int64_t tsr_cost_nanoseconds(double seconds);

@@ -288,6 +288,16 @@ typedef struct gathers {
   double seconds_per_grain; /* of the largest share */
 } gathers;
 
+/* Between the members that take part. */
+static const tsr_link *slowest_link(const tsr_plan *plan) {
+  const tsr_cluster *cluster = plan->cluster;
+  const tsr_decision *decision = &plan->decision;
+  for (int r = 1; r < decision->active_count; r++)
+    if (cluster->hosts[decision->active[r]] != cluster->hosts[decision->active[0]])
+      return &cluster->links.network;
+  return &cluster->links.host;
+}
+
 static gathers gathers_along(const tsr_plan *plan, size_t dim, int64_t grain) {
   gathers sum = {0, 0};
   int peers = plan->decision.active_count - 1;
@@ -298,9 +308,9 @@ static gathers gathers_along(const tsr_plan *plan, size_t dim, int64_t grain) {
       continue;
     const tsr_graph_value *at = tsr_graph_at(plan->graph, value);
     double bytes = (double)tsr_shape_count(&at->shape) * (double)tsr_dtype_bytes(at->dtype);
-    sum.latency += peers * plan->cluster->link_latency;
-    sum.seconds_per_grain +=
-        peers * bytes / (double)plan->dim_extents[dim] * (double)grain / plan->cluster->link_bandwidth;
+    const tsr_link *link = slowest_link(plan);
+    sum.latency += peers * link->latency;
+    sum.seconds_per_grain += peers * bytes / (double)plan->dim_extents[dim] * (double)grain / link->bandwidth;
   }
   return sum;
 }

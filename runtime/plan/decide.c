@@ -327,8 +327,7 @@ static tsr_status fits_on(const tsr_plan *plan, int model, int devices, bool *fi
   tsr_search_options options = {.price = prices[PRICES - 1]};
   *fits = false;
   TSR_TRY(tsr_cluster_create(plan->context, devices, &trial.cluster, error));
-  trial.cluster->link_latency = plan->cluster->link_latency;
-  trial.cluster->link_bandwidth = plan->cluster->link_bandwidth;
+  trial.cluster->links = plan->cluster->links;
   for (int i = 0; i < devices; i++) trial.cluster->members[i] = plan->cluster->members[model];
   trial.members = tsr_calloc((size_t)devices, sizeof *trial.members);
   if (!trial.members) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for %d members", devices);

@@ -29,4 +29,8 @@ bool tsr_member_measures(unsigned work, tsr_dtype dtype, tsr_gemm_form form);
 tsr_status tsr_member_measure(tsr_device *device, unsigned work, const double *gflops,
                               tsr_cluster_member *member, tsr_error *error);
 
+/* [C] Of a cluster whose hosts are numbered: alpha and beta of the model in base/collective_facts.h, for each
+ * kind of link; one that does not occur costs what the other does. */
+tsr_status tsr_links_measure(tsr_group *group, tsr_cluster *cluster, tsr_error *error);
+
 #endif

@@ -6,68 +6,11 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "comm/collective.h"
+#include "comm/group.h"
 #include "profile/measure.h"
-
-enum { LINK_ELEMENTS = 1 << 18, LINK_REPETITIONS = 5 };
 
 void tsr_measure_options_init(tsr_measure_options *options) {
   *options = (tsr_measure_options){.struct_size = sizeof *options};
-}
-
-/* Least seconds of an all-gather of `count` floats from each member. */
-static tsr_status time_all_gather(tsr_group *group, int64_t count, double *seconds, tsr_error *error) {
-  tsr_status status = TSR_OK;
-  int members = tsr_group_member_count(group), locals = tsr_group_local_count(group);
-  int64_t *counts = tsr_calloc((size_t)members, sizeof *counts);
-  tsr_collective **collectives = tsr_calloc((size_t)locals, sizeof *collectives);
-  float **buffers = tsr_calloc((size_t)locals, sizeof *buffers);
-  if (!counts || !collectives || !buffers)
-    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to measure links");
-  for (int i = 0; i < members && status == TSR_OK; i++) counts[i] = count;
-  tsr_collective_options options = {
-      .kind = TSR_ALL_GATHER, .dtype = TSR_F32, .counts = counts, .member_count = members};
-  for (int i = 0; i < locals && status == TSR_OK; i++) {
-    buffers[i] = tsr_calloc((size_t)(members * count), sizeof **buffers);
-    status = buffers[i] ? tsr_collective_create(group, tsr_group_local_member(group, i), &options, NULL,
-                                                &collectives[i], error)
-                        : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to measure links");
-  }
-  TSR_TRY(tsr_group_agree(group, status, error, error));
-  *seconds = 1e9;
-  for (int repetition = 0; repetition <= LINK_REPETITIONS; repetition++) { /* the first is dropped */
-    double begun = tsr_group_now(group);
-    for (int i = 0; i < locals; i++)
-      TSR_TRY(tsr_collective_start(collectives[i], buffers[i] + tsr_group_local_member(group, i) * count,
-                                   buffers[i], error));
-    TSR_TRY(tsr_collective_wait_all(group, collectives, (size_t)locals, error));
-    double own = tsr_group_now(group) - begun;
-    if (repetition && own < *seconds) *seconds = own;
-  }
-done:
-  for (int i = 0; i < locals; i++) {
-    if (collectives) tsr_collective_destroy(&collectives[i]);
-    if (buffers) free(buffers[i]);
-  }
-  free(counts);
-  free(collectives);
-  free(buffers);
-  return status;
-}
-
-/* Alpha and beta of the model in plan/cost.h, by the same kind of exchange. */
-static tsr_status measure_links(tsr_group *group, tsr_cluster *cluster, tsr_error *error) {
-  int peers = tsr_group_member_count(group) - 1;
-  cluster->link_latency = 1e-6;
-  cluster->link_bandwidth = 1e10;
-  if (!peers) return TSR_OK;
-  double empty, full;
-  TSR_RETURN_IF_FAILED(time_all_gather(group, 1, &empty, error));
-  TSR_RETURN_IF_FAILED(time_all_gather(group, LINK_ELEMENTS, &full, error));
-  cluster->link_latency = empty / peers;
-  cluster->link_bandwidth =
-      peers * (double)(LINK_ELEMENTS * sizeof(float)) / (full > empty ? full - empty : full);
-  return TSR_OK;
 }
 
 /* ---- smoothing ---- */
@@ -174,14 +117,10 @@ static void share_host_memory(tsr_cluster *cluster) {
   }
 }
 
-/* Everybody's figures to everybody; the links as member 0 saw them. */
+/* Everybody's figures to everybody. */
 static tsr_status exchange(tsr_group *group, unsigned work, const tsr_cluster_member *own,
                            tsr_cluster *cluster, tsr_error *error) {
-  double links[2] = {cluster->link_latency, cluster->link_bandwidth};
   TSR_RETURN_IF_FAILED(tsr_group_gather(group, own, sizeof *own, cluster->members, error));
-  TSR_RETURN_IF_FAILED(tsr_group_broadcast(group, 0, links, sizeof links, error));
-  cluster->link_latency = links[0];
-  cluster->link_bandwidth = links[1];
   share_host_memory(cluster);
   return smooth(cluster, work, error);
 }
@@ -234,8 +173,9 @@ tsr_status tsr_cluster_measure(tsr_group *group, tsr_device *const *devices, siz
   TSR_TRY(tsr_group_agree(group, status, error, error)); /* from here on all measure at once */
   for (size_t i = 0; i < count; i++) tsr_member_describe(devices[i], &own[i]);
   TSR_TRY(tsr_group_gather(group, own, sizeof *own, cluster->members, error));
+  tsr_cluster_number_hosts(cluster);
   if (measure) TSR_TRY(measure_devices(group, devices, count, work, cluster, own, error));
-  TSR_TRY(measure_links(group, cluster, error));
+  TSR_TRY(tsr_links_measure(group, cluster, error));
   TSR_TRY(exchange(group, work, own, cluster, error));
   *out = cluster;
   cluster = NULL;

@@ -85,8 +85,8 @@ void exec_open(exec_rig *rig, const exec_setup *setup) {
   exec_ok(
       tsr_cluster_measure(rig->group, rig->devices, (size_t)members, &measure, &rig->cluster, &exec_error));
   /* Nobody is slow to reach: so that small problems are split at all. */
-  rig->cluster->link_latency = 1e-9;
-  rig->cluster->link_bandwidth = 1e12;
+  rig->cluster->links.host.latency = 1e-9;
+  rig->cluster->links.host.bandwidth = 1e12;
   for (int i = 0; i < members; i++)
     if (setup->speeds[i] > 0) make_faster(&rig->cluster->members[i], setup->speeds[i]);
 }

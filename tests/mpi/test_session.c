@@ -112,8 +112,8 @@ static tsr_plan *make_plan(tsr_group *group, tsr_device *const *devices, size_t 
   tsr_measure_options_init(&options);
   options.estimate_only = true;
   NEED_OK(tsr_cluster_measure(group, devices, count, &options, &cluster, &error));
-  cluster->link_latency = 1e-9;
-  cluster->link_bandwidth = 1e12;
+  cluster->links.host.latency = 1e-9;
+  cluster->links.host.bandwidth = 1e12;
   for (int i = 0; i < cluster->member_count; i++)
     for (int form = 0; form < TSR_GEMM_FORMS; form++)
       for (int j = 0; j < cluster->members[i].curves[TSR_F32][form].count; j++)

@@ -88,8 +88,8 @@ static void fill_member(tsr_cluster_member *member, const plan_device *device) {
 tsr_cluster *plan_cluster(int members, const plan_device *devices) {
   tsr_cluster *cluster;
   plan_ok(tsr_cluster_create(plan_context, members, &cluster, &plan_error));
-  cluster->link_latency = 2e-6;
-  cluster->link_bandwidth = 2e9;
+  cluster->links.host.latency = 2e-6;
+  cluster->links.host.bandwidth = 2e9;
   for (int i = 0; i < members; i++) fill_member(&cluster->members[i], &devices[i]);
   return cluster;
 }

@@ -21,7 +21,7 @@ static tsr_cluster *random_cluster(int members) {
                                             .panel = plan_chance(80) ? panel : 8,
                                             .launch_seconds = 1e-6 * (double)plan_between(1, 20)};
   tsr_cluster *cluster = plan_cluster(members, devices);
-  cluster->link_bandwidth = plan_chance(50) ? 1e8 : 1e11;
+  cluster->links.host.bandwidth = plan_chance(50) ? 1e8 : 1e11;
   return cluster;
 }
 

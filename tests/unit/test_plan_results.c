@@ -72,7 +72,7 @@ static void auto_splits_many_rows(void **state) {
   (void)state;
   for (int pinned = 0; pinned < 2; pinned++) {
     tsr_cluster *cluster = plan_cluster_of(4, GPU);
-    cluster->link_bandwidth = 2e10;
+    cluster->links.host.bandwidth = 2e10;
     tsr_plan *plan = plan_fit(plan_ffn(65536, 256, 1024, false, pinned), cluster,
                               TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_AUTO));
     plan_check(plan);
@@ -186,7 +186,7 @@ static void explain_says_what_lost(void **state) {
 static void the_policy_holds_for_what_is_not_forced(void **state) {
   (void)state;
   tsr_cluster *cluster = plan_cluster_of(4, GPU);
-  cluster->link_bandwidth = 2e10;
+  cluster->links.host.bandwidth = 2e10;
   tsr_plan *plan = plan_fit(plan_ffn(65536, 256, 1024, false, true), cluster,
                             TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_NEVER, .keep_all = true));
   tsr_search_options forced = {.forced = plan_value(plan, "w1"), .forced_place = TSR_PLACE_REPLICATE};
@@ -209,7 +209,7 @@ static void shares_follow_speed(void **state) {
   devices[1].gflops = GPU.gflops / 2;
   devices[2].gflops = GPU.gflops / 4;
   tsr_cluster *cluster = plan_cluster(3, devices);
-  cluster->link_bandwidth = 1e12;
+  cluster->links.host.bandwidth = 1e12;
   tsr_plan *plan = plan_fit(plan_gemm(4096, 7000, 4096, false), cluster, NULL);
   plan_check(plan);
   for (int i = 0; i < 3; i++) assert_true(fabs(plan->members[i].share - 4.0 / 7 / (1 << i)) < 0.03);
@@ -222,7 +222,7 @@ static void a_slow_member_is_left_out(void **state) {
   plan_device devices[2] = {GPU, GPU};
   devices[1].gflops = GPU.gflops / 10000;
   tsr_cluster *cluster = plan_cluster(2, devices);
-  cluster->link_latency = 1e-3;
+  cluster->links.host.latency = 1e-3;
   tsr_plan *plan = plan_fit(plan_ffn(64, 256, 1024, false, true), cluster, NULL);
   plan_check(plan);
   assert_int_equal(plan->decision.active_count, 1);
@@ -294,8 +294,8 @@ static void exact_and_gap_are_true(void **state) {
           point->side = 1 << (2 * (p % 3));
           point->seconds = 1e-7 + 2e-9 * (double)(point->m * point->side * point->side) / devices[m].gflops;
         }
-    cluster->link_latency = plan_chance(50) ? 1e-8 : 1e-6;
-    cluster->link_bandwidth = plan_chance(50) ? 1e9 : 1e11;
+    cluster->links.host.latency = plan_chance(50) ? 1e-8 : 1e-6;
+    cluster->links.host.bandwidth = plan_chance(50) ? 1e9 : 1e11;
     tsr_plan *plan =
         plan_fit(chain(plan_between(1, 7), plan_between(1, 7), plan_between(1, 7)), cluster,
                  TSR_PLAN_OPTIONS(.replicate = TSR_REPLICATE_AUTO, .reserve_fraction = -1, .keep_all = true));

@@ -243,7 +243,7 @@ static void equal_to_brute_force(void **state) {
     options.replicate = TSR_REPLICATE_AUTO; /* with which something is always allowed */
     tsr_cluster *cluster = plan_cluster_of(
         members, (plan_device){.gflops = plan_chance(50) ? 1 : 100, .memory_gb = 1, .launch_seconds = 1e-7});
-    cluster->link_bandwidth = plan_chance(50) ? 1e8 : 1e11;
+    cluster->links.host.bandwidth = plan_chance(50) ? 1e8 : 1e11;
     tsr_plan *plan = plan_fit(plan_random_graph((int)plan_between(1, 5)), cluster, &options);
     if (plan_chance(50)) plan->options.replicate = TSR_REPLICATE_NEVER;
     allowed += compare(plan, plan_chance(70) ? 0 : 1e-2, i);
