@@ -365,6 +365,36 @@ static void clusters_come_back_and_damage_is_refused(void **state) {
   tsr_cluster_destroy(&cluster);
 }
 
+/* A document may tell the links of a host and of the network apart; members of a host are known by its name.
+ */
+static void links_are_told_apart(void **state) {
+  (void)state;
+  tsr_cluster *cluster = plan_cluster_of(3, (plan_device){.gflops = 1, .memory_gb = 1}), *read = NULL;
+  cluster->links.network = (tsr_link){3e-5, 1.25e8};
+  cluster->links.reduce_bandwidth = 7e9;
+  snprintf(cluster->members[1].host, sizeof cluster->members[1].host, "another");
+  char *text = plan_cluster_text(cluster);
+  plan_ok(tsr_cluster_parse(plan_context, text, strlen(text), &read, &plan_error));
+  assert_true(read->links.host.latency == cluster->links.host.latency);
+  assert_true(read->links.network.latency == 3e-5 && read->links.network.bandwidth == 1.25e8);
+  assert_true(read->links.reduce_bandwidth == 7e9);
+  assert_int_equal(read->hosts[0], 0);
+  assert_int_equal(read->hosts[1], 1);
+  assert_int_equal(read->hosts[2], 0);
+  tsr_cluster_destroy(&read);
+
+  json_t *document = json_loads(text, 0, NULL);
+  json_object_del(document, "network");
+  char *older = dump(document);
+  plan_ok(tsr_cluster_parse(plan_context, older, strlen(older), &read, &plan_error));
+  assert_true(read->links.network.bandwidth == cluster->links.host.bandwidth);
+  json_decref(document);
+  free(older);
+  free(text);
+  tsr_cluster_destroy(&read);
+  tsr_cluster_destroy(&cluster);
+}
+
 /* --- arguments --------------------------------------------------------------------------------------------
  */
 
@@ -409,6 +439,7 @@ int main(void) {
       cmocka_unit_test(contradictions_are_named),
       cmocka_unit_test(unknown_keys_and_other_versions),
       cmocka_unit_test(clusters_come_back_and_damage_is_refused),
+      cmocka_unit_test(links_are_told_apart),
       cmocka_unit_test(options_are_checked),
   };
   return cmocka_run_group_tests_name("plan_json", tests, plan_setup, plan_teardown);
