@@ -244,7 +244,8 @@ void gemm_tile(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
 
     /* Vector by vector, the next one moving into the first one's place: registers have no index at run time, and a
      * copy of the epilogue for each of them would be long. */
-    c += c_offset + part * m * ldc;
+    /* Not added to c itself: after a barrier, Intel's CPU runtime 2026.2 then takes c for NULL. */
+    global REAL *part_c = c + c_offset + part * m * ldc;
 #pragma unroll 1
     for (uint r = 0; r < ITEM_M; r++) {
         const uint row = (r / VECTOR * THREADS_M + y) * VECTOR + r % VECTOR;
@@ -253,7 +254,7 @@ void gemm_tile(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
             const uint column = (v * THREADS_N + x) * VECTOR;
             if (row < rows && column < columns) {
                 const uint count = min(columns - column, (uint)VECTOR);
-                global REAL *out = c + (i + row) * ldc + j + column;
+                global REAL *out = part_c + (i + row) * ldc + j + column;
                 const vector value = combine(&e, beta, j + column, sum[0][0], out, count);
                 put(finish(&e, i + row, j + column, value, count), out, count);
             }
