@@ -6,29 +6,19 @@
  *     A 16 x 16, row x: k = 4h .. 4h+3     B 16 x 16, column x: k = 4h .. 4h+3     C 16 x 16, column x
  *     v0  4h, 4h+1                         v0  4h, 4h+1                            v0 .. v3  rows 4h .. 4h+3
  *     v1  4h+2, 4h+3                       v1  4h+2, 4h+3
- *
- * Both operands are turned so that k runs along the lines of local memory: a lane's elements are then neighbours. */
+ */
 #ifndef MMA_AMD_MFMA_H
 #define MMA_AMD_MFMA_H
 
 #define WARP 64
-#define MMA_M 16
-#define MMA_N 16
-#define AS_STORED 0
-#define ASYNC 0
-#define TURN_EIGHTS 1
 #define C_COUNT 4
-#include "mma_tile.h"
-#include "mma_k_lines.h"
-
 typedef ushort4 a_fragment;
 typedef ushort4 b_fragment;
 typedef float4 c_fragment;
+#include "mma_amd.h"
 
 #if EMULATE
-#include "mma_emulate.h"
-
-INLINE float4 mfma(const warp *w, ushort4 a, ushort4 b, float4 c)
+INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
 {
     const uint x = w->lane % 16, h = w->lane / 16;
     const ushort of_a[4] = {a.s0, a.s1, a.s2, a.s3}, of_b[4] = {b.s0, b.s1, b.s2, b.s3};
@@ -44,14 +34,11 @@ INLINE float4 mfma(const warp *w, ushort4 a, ushort4 b, float4 c)
     return (float4)(sum[0], sum[1], sum[2], sum[3]);
 }
 #else
-#if !defined(__has_builtin)
-#error "MFMA is an instruction of AMD's: elsewhere it is emulated, -DEMULATE=1"
-#elif !__has_builtin(__builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
+#if !__has_builtin(__builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
 #error "this GPU has no MFMA with bf16_1k"
 #endif
-#pragma OPENCL EXTENSION cl_khr_fp16 : enable
 
-INLINE float4 mfma(const warp *w, ushort4 a, ushort4 b, float4 c)
+INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
 {
 #if BFLOAT
     return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(as_short4(a), as_short4(b), c, 0, 0, 0);
@@ -71,24 +58,9 @@ INLINE b_fragment load_b(const warp *w, local const ushort *tile, uint column, u
     return *(local const ushort4 *)(tile + k_line_at(column + w->lane % 16, k + w->lane / 16 * 4));
 }
 
-INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
-{
-    return mfma(w, a, b, c);
-}
-
-INLINE float c_sum(c_fragment c, uint i)
-{
-    return c[i];
-}
-
 INLINE uint c_row(uint lane, uint i)
 {
     return lane / 16 * 4 + i;
-}
-
-INLINE uint c_column(uint lane, uint i)
-{
-    return lane % 16;
 }
 
 #endif

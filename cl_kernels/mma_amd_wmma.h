@@ -7,30 +7,20 @@
  *     v0  0, 1                             v0  0, 1                                v0 .. v7  rows h, 2 + h, .. 14 + h
  *     ..                                   ..
  *     v7  14, 15                           v7  14, 15
- *
- * Both operands are turned so that k runs along the lines of local memory: a lane's elements are then neighbours. */
+ */
 #ifndef MMA_AMD_WMMA_H
 #define MMA_AMD_WMMA_H
 
 #define WARP 32
-#define MMA_M 16
-#define MMA_N 16
-#define AS_STORED 0
-#define ASYNC 0
-#define TURN_EIGHTS 1
 #define C_COUNT 8
-#include "mma_tile.h"
-#include "mma_k_lines.h"
-
 typedef ushort16 a_fragment;
 typedef ushort16 b_fragment;
 typedef float8 c_fragment;
+#include "mma_amd.h"
 
 #if EMULATE
-#include "mma_emulate.h"
-
 /* Half h of the wave computes from its own copy, so that each copy must be right. */
-INLINE float8 wmma(const warp *w, ushort16 a, ushort16 b, float8 c)
+INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
 {
     const uint x = w->lane % 16, h = w->lane / 16;
     ushort of_a[16], of_b[16];
@@ -51,14 +41,11 @@ INLINE float8 wmma(const warp *w, ushort16 a, ushort16 b, float8 c)
     return vload8(0, sum);
 }
 #else
-#if !defined(__has_builtin)
-#error "WMMA is an instruction of AMD's: elsewhere it is emulated, -DEMULATE=1"
-#elif !__has_builtin(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32)
+#if !__has_builtin(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32)
 #error "this GPU has no WMMA as RDNA3 has it, or its waves are not 32 wide"
 #endif
-#pragma OPENCL EXTENSION cl_khr_fp16 : enable
 
-INLINE float8 wmma(const warp *w, ushort16 a, ushort16 b, float8 c)
+INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
 {
 #if BFLOAT
     return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(as_short16(a), as_short16(b), c);
@@ -85,24 +72,9 @@ INLINE b_fragment load_b(const warp *w, local const ushort *tile, uint column, u
     return load_line(tile, column + w->lane % 16, k);
 }
 
-INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
-{
-    return wmma(w, a, b, c);
-}
-
-INLINE float c_sum(c_fragment c, uint i)
-{
-    return c[i];
-}
-
 INLINE uint c_row(uint lane, uint i)
 {
     return 2 * i + lane / 16;
-}
-
-INLINE uint c_column(uint lane, uint i)
-{
-    return lane % 16;
 }
 
 #endif

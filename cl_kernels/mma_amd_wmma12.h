@@ -15,23 +15,14 @@
 #define MMA_AMD_WMMA12_H
 
 #define WARP 32
-#define MMA_M 16
-#define MMA_N 16
-#define AS_STORED 0
-#define ASYNC 0
-#define TURN_EIGHTS 1
 #define C_COUNT 8
-#include "mma_tile.h"
-#include "mma_k_lines.h"
-
 typedef ushort8 a_fragment;
 typedef ushort8 b_fragment;
 typedef float8 c_fragment;
+#include "mma_amd.h"
 
 #if EMULATE
-#include "mma_emulate.h"
-
-INLINE float8 wmma12(const warp *w, ushort8 a, ushort8 b, float8 c)
+INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
 {
     const uint x = w->lane % 16, h = w->lane / 16;
     ushort of_a[8], of_b[8];
@@ -51,14 +42,11 @@ INLINE float8 wmma12(const warp *w, ushort8 a, ushort8 b, float8 c)
     return vload8(0, sum);
 }
 #else
-#if !defined(__has_builtin)
-#error "WMMA is an instruction of AMD's: elsewhere it is emulated, -DEMULATE=1"
-#elif !__has_builtin(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
+#if !__has_builtin(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12)
 #error "this GPU has no WMMA as RDNA4 has it, or its waves are not 32 wide"
 #endif
-#pragma OPENCL EXTENSION cl_khr_fp16 : enable
 
-INLINE float8 wmma12(const warp *w, ushort8 a, ushort8 b, float8 c)
+INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
 {
 #if BFLOAT
     return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(as_short8(a), as_short8(b), c);
@@ -78,24 +66,9 @@ INLINE b_fragment load_b(const warp *w, local const ushort *tile, uint column, u
     return *(local const ushort8 *)(tile + k_line_at(column + w->lane % 16, k + w->lane / 16 * 8));
 }
 
-INLINE c_fragment multiply(const warp *w, a_fragment a, b_fragment b, c_fragment c)
-{
-    return wmma12(w, a, b, c);
-}
-
-INLINE float c_sum(c_fragment c, uint i)
-{
-    return c[i];
-}
-
 INLINE uint c_row(uint lane, uint i)
 {
     return lane / 16 * 8 + i;
-}
-
-INLINE uint c_column(uint lane, uint i)
-{
-    return lane % 16;
 }
 
 #endif

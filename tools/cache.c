@@ -47,7 +47,8 @@ char *tool_file_read(const char *path, size_t *bytes) {
 char *tool_cache_read(const tsr_context *context, const char *kind, uint64_t key, double seconds) {
   char path[PATH_BYTES];
   struct stat facts;
-  if (!cache_path(context, kind, key, path) || stat(path, &facts) != 0 || facts.st_uid != geteuid())
+  if (!cache_path(context, kind, key, path) || stat(path, &facts) != 0 || facts.st_uid != geteuid() ||
+      !S_ISREG(facts.st_mode))
     return NULL;
   double age = difftime(time(NULL), facts.st_mtime);
   if (seconds > 0 && (age < 0 || age > seconds)) return NULL;
@@ -89,22 +90,88 @@ static bool is_special(const char *path) {
   return stat(path, &facts) == 0 && !S_ISREG(facts.st_mode);
 }
 
+/* Where a path leads, also if nothing is there yet: a link stays a link, and what it leads to is replaced.
+ * NULL: see errno. It ends: that nothing is there, and not that links lead in a circle, realpath has said. */
+static char *follow_links(const char *path) {
+  char link[PATH_BYTES], next[2 * PATH_BYTES];
+  if (strlen(path) >= PATH_BYTES) return errno = ENAMETOOLONG, NULL;
+  char *target = realpath(path, NULL);
+  if (target || errno == ELOOP) return target;
+  ssize_t bytes = errno == ENOENT ? readlink(path, link, sizeof link - 1) : -1;
+  if (bytes < 0) return strdup(path);
+  link[bytes] = 0;
+  const char *slash = link[0] == '/' ? NULL : strrchr(path, '/');
+  snprintf(next, sizeof next, "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, link);
+  return follow_links(next);
+}
+
+/* Cuts the folder off a path: it ends up in `folder` (PATH_BYTES), and what is left is given. */
+static const char *split(const char *path, char *folder) {
+  const char *slash = strrchr(path, '/');
+  snprintf(folder, PATH_BYTES, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+  return slash ? slash + 1 : path;
+}
+
 tsr_status tool_file_check(const char *path, tsr_error *error) {
   struct stat facts;
   char folder[PATH_BYTES];
   if (!path) return TSR_OK;
-  if (strlen(path) >= sizeof folder) return cannot_write(path, ENAMETOOLONG, error);
   if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) return cannot_write(path, EISDIR, error);
   if (is_special(path)) return access(path, W_OK) == 0 ? TSR_OK : cannot_write(path, errno, error);
-  const char *slash = strrchr(path, '/');
-  snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+  char *target = follow_links(path);
+  if (!target) return cannot_write(path, errno, error);
+  split(target, folder);
+  free(target);
   return access(folder, W_OK | X_OK) == 0 ? TSR_OK : cannot_write(path, errno, error);
 }
 
 tsr_status tool_file_write(const char *path, const char *text, tsr_error *error) {
-  /* A link stays a link: what it leads to is replaced. */
-  char *target = realpath(path, NULL);
-  int failed = is_special(path) ? write_text(path, text) : replace_text(target ? target : path, text);
+  char *target = follow_links(path);
+  int failed = !target ? errno : is_special(path) ? write_text(path, text) : replace_text(target, text);
   free(target);
   return failed ? cannot_write(path, failed, error) : TSR_OK;
+}
+
+static bool same_place(const struct stat *a, const struct stat *b) {
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Of two paths at whose ends nothing is yet. */
+static bool lead_to_one_name(const char *a, const char *b) {
+  char folder_a[PATH_BYTES], folder_b[PATH_BYTES];
+  struct stat facts_a, facts_b;
+  char *target_a = follow_links(a), *target_b = follow_links(b);
+  bool same = target_a && target_b && strcmp(split(target_a, folder_a), split(target_b, folder_b)) == 0 &&
+              stat(folder_a, &facts_a) == 0 && stat(folder_b, &facts_b) == 0 &&
+              same_place(&facts_a, &facts_b);
+  free(target_a);
+  free(target_b);
+  return same;
+}
+
+/* A terminal, or /dev/null, may be given twice. */
+static bool are_one_file(const char *a, const char *b) {
+  struct stat facts_a, facts_b;
+  bool there_a = stat(a, &facts_a) == 0, there_b = stat(b, &facts_b) == 0;
+  if (there_a != there_b) return false;
+  return there_a ? same_place(&facts_a, &facts_b) && !S_ISCHR(facts_a.st_mode) : lead_to_one_name(a, b);
+}
+
+/* What is printed would be lost when the file is replaced, or mixed with it. */
+static bool is_stdout(const char *path) {
+  struct stat facts, printed;
+  return stat(path, &facts) == 0 && fstat(STDOUT_FILENO, &printed) == 0 && same_place(&facts, &printed) &&
+         S_ISREG(facts.st_mode);
+}
+
+int tool_outputs_check(const tool_options *options) {
+  const char *const paths[] = {options->output, options->trace}, *const names[] = {"--output", "--trace"};
+  for (int i = 0; i < 2; i++)
+    if (paths[i] && is_stdout(paths[i]))
+      return tool_usage(options->name, "%s '%s' is the file that stdout goes to: give it a file of its own",
+                        names[i], paths[i]);
+  if (options->output && options->trace && are_one_file(options->output, options->trace))
+    return tool_usage(options->name, "--output '%s' and --trace '%s' are one file: give each its own",
+                      options->output, options->trace);
+  return 0;
 }

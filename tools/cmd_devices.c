@@ -14,8 +14,9 @@ static void print_device(const tool_device *device) {
   tool_format_bytes(allocation, (double)info->max_allocation_bytes);
   tool_format_bytes(local, (double)info->local_memory_bytes);
   printf("%s: %s\n", info->short_name, info->name);
-  if (info->driver[0])
-    printf("    platform  %s (%s), driver %s\n", info->platform, info->vendor, info->driver);
+  const char *vendor = info->vendor;
+  printf("    platform  %s%s%s%s, driver %s\n", info->platform, vendor[0] ? " (" : "", vendor,
+         vendor[0] ? ")" : "", info->driver[0] ? info->driver : "unknown");
   printf("    backend   %s: %s\n", info->usable ? info->backend : "none", info->reason);
   printf("    memory    %s, largest allocation %s, local %s\n", memory, allocation, local);
   printf("    computes  %u compute unit%s, f32%s%s\n", info->compute_units,

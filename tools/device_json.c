@@ -34,6 +34,11 @@ static const char *const kinds[] = {"cpu", "gpu", "other"};
 
 enum { TEXTS = sizeof texts / sizeof texts[0], SIZES = sizeof sizes / sizeof sizes[0] };
 
+/* What a device does not have is null. */
+static json_t *text_or_null(const char *text) {
+  return text[0] ? tool_json_text(text) : json_null();
+}
+
 static json_t *precisions(const tsr_device_info *info) {
   json_t *list = json_pack("[s]", "f32");
   if (info->f64) json_array_append_new(list, json_string("f64"));
@@ -46,7 +51,7 @@ json_t *tool_device_to_json(const tool_device *device) {
   const char *base = (const char *)info;
   json_t *object = json_object();
   for (size_t i = 0; i < TEXTS; i++)
-    json_object_set_new(object, texts[i].name, tool_json_text(base + texts[i].offset));
+    json_object_set_new(object, texts[i].name, text_or_null(base + texts[i].offset));
   json_object_set_new(object, "usable", json_boolean(info->usable));
   json_object_set_new(object, "kind", json_string(kinds[info->kind <= TSR_DEVICE_OTHER ? info->kind : 2]));
   for (size_t i = 0; i < SIZES; i++) {
@@ -57,7 +62,7 @@ json_t *tool_device_to_json(const tool_device *device) {
   json_object_set_new(object, "compute_units", json_integer(info->compute_units));
   json_object_set_new(object, "unified_memory", json_boolean(info->unified_memory));
   json_object_set_new(object, "precisions", precisions(info));
-  json_object_set_new(object, "icd", tool_json_text(device->icd));
+  json_object_set_new(object, "icd", text_or_null(device->icd));
   return object;
 }
 

@@ -19,6 +19,7 @@ typedef struct tsr_host_device {
 typedef struct tsr_host_buffer {
   tsr_buffer base;
   void *data;
+  bool borrowed; /* data is somebody else's */
 } tsr_host_buffer;
 
 static inline void *tsr_host_data(const tsr_matrix *matrix) {

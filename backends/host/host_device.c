@@ -1,9 +1,11 @@
-/* host_device.c: opens and describes the host device; its buffers are ordinary memory. */
+/* host_device.c: opens and describes the host device; its buffers are ordinary memory, its own or given. */
 #include "host.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <tessera/version.h>
 
 #include "base/memory.h"
 #include "device/backend.h"
@@ -27,10 +29,28 @@ static tsr_status host_buffer_create(tsr_device *device, size_t bytes, tsr_buffe
   return TSR_OK;
 }
 
+static tsr_status host_buffer_create_over(tsr_device *device, void *memory, size_t bytes, tsr_buffer **out,
+                                          tsr_error *error) {
+  (void)device, (void)bytes;
+  tsr_host_buffer *buffer = tsr_calloc(1, sizeof *buffer);
+  if (!buffer) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a buffer's description");
+  buffer->data = memory;
+  buffer->borrowed = true;
+  *out = &buffer->base;
+  return TSR_OK;
+}
+
 static void host_buffer_destroy(tsr_device *device, tsr_buffer *buffer) {
   (void)device;
-  free(((tsr_host_buffer *)buffer)->data);
-  free(buffer);
+  tsr_host_buffer *own = (tsr_host_buffer *)buffer;
+  if (!own->borrowed) free(own->data);
+  free(own);
+}
+
+static tsr_status host_buffer_part(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                                   tsr_buffer **out, tsr_error *error) {
+  return host_buffer_create_over(device, (char *)((tsr_host_buffer *)buffer)->data + offset, bytes, out,
+                                 error);
 }
 
 static tsr_status host_begin(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
@@ -72,6 +92,7 @@ void tsr_host_device_describe(tsr_device_info *out) {
       .platform = "host",
       .short_name = "host",
       .name = "plain C",
+      .driver = "Tessera " TSR_VERSION, /* it is its own: no OpenCL is below */
       .backend = "host",
       .reason = "plain C on the calling thread: always there, exact rather than fast",
       .usable = true,
@@ -92,7 +113,7 @@ tsr_status tsr_host_device_create(tsr_context *context, tsr_device **out, tsr_er
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "opening the host device: no memory for %zu bytes",
                     sizeof *device);
   const tsr_gemm_facts gemm = {.family = TSR_GEMM_HOST, .tile_m = 1, .tile_n = 1};
-  device->base = (tsr_device){.ops = &host_ops, .context = context, .alignment = 1};
+  device->base = (tsr_device){.ops = &host_ops, .context = context, .alignment = 1, .takes_memory = true};
   for (int types = 0; types < TSR_GEMM_TYPES_COUNT; types++) device->base.gemm[types] = gemm;
   tsr_host_device_describe(&device->base.info);
   *out = &device->base;
@@ -102,7 +123,9 @@ tsr_status tsr_host_device_create(tsr_context *context, tsr_device **out, tsr_er
 static const tsr_device_ops host_ops = {
     .close = host_close,
     .buffer_create = host_buffer_create,
+    .buffer_create_over = host_buffer_create_over,
     .buffer_destroy = host_buffer_destroy,
+    .buffer_part = host_buffer_part,
     .host_begin = host_begin,
     .host_end = host_end,
     .fill_zero = host_fill_zero,

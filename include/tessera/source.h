@@ -55,8 +55,10 @@ tsr_status tsr_source_add_random(tsr_source *source, const char *name, tsr_rando
 bool tsr_source_has(const tsr_source *source, const char *name);
 /* Fills out (its dtype, shape and strides; what lies between its elements is not touched) with the block of
  * `name` that begins at start[axis]; `whole` is the shape that the value must have. Narrowing rounds to
- * nearest even. Errors: NOT_FOUND (nearest names), INVALID_ARGUMENT (another shape: both are named; a block
- * outside of whole), UNSUPPORTED (the tensor's dtype; more than TSR_AXES_MAX axes). */
+ * nearest even; a finite number must not become infinity by it, nor stop at the end of i8. Errors: NOT_FOUND
+ * (nearest names), INVALID_ARGUMENT (another shape: both are named; a block outside of whole; a number beyond
+ * the dtype, with its place, its value and the limit), UNSUPPORTED (the tensor's dtype; more than
+ * TSR_AXES_MAX axes). */
 tsr_status tsr_source_read(const tsr_source *source, const char *name, const tsr_shape *whole,
                            const int64_t *start, const tsr_array *out, tsr_error *error);
 

@@ -170,15 +170,21 @@ static tsr_status weight_scales(loading *l, tsr_error *error) {
   return tsr_source_read(l->source, scale->name, &scale->shape, &col, &array, error);
 }
 
-/* Whether value is the factors of a weight that becomes whole numbers, and the source has none. */
-static bool is_missing_scale(const loading *l, const tsr_graph_value **weight) {
-  if (l->value->kind != TSR_PARAMETER || tsr_source_has(l->source, l->value->name)) return false;
-  *weight = weight_of(l->session->plan->graph, l->value);
-  return *weight && is_real(l->source, *weight);
+/* The weight whose columns' factors the value holds, if the source has none of them; else NULL. */
+static const tsr_graph_value *weight_without_scale(const loading *l) {
+  if (l->value->kind != TSR_PARAMETER || tsr_source_has(l->source, l->value->name)) return NULL;
+  const tsr_graph_value *weight = weight_of(l->session->plan->graph, l->value);
+  return weight && tsr_source_has(l->source, weight->name) ? weight : NULL;
 }
 
+/* Factors are made where weights become whole numbers; nobody but the user knows those of whole ones. */
 static tsr_status load_missing_scale(const loading *l, const tsr_graph_value *weight, tsr_error *error) {
   const int64_t cols = l->tensor.cols;
+  if (!is_real(l->source, weight))
+    return tsr_fail(error, TSR_ERROR_NOT_FOUND,
+                    "the source has no \"%s\", the factors of the columns of \"%s\", which it holds as whole "
+                    "numbers: add them (tessera run: --weight %s=FILE), or give \"%s\" in floating point",
+                    l->value->name, weight->name, l->value->name, weight->name);
   TSR_RETURN_IF_FAILED(check_scale(weight, l->value, error));
   float *scales = tsr_calloc((size_t)cols, sizeof *scales);
   if (!scales) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for factors of columns");
@@ -194,7 +200,7 @@ static tsr_status load_missing_scale(const loading *l, const tsr_graph_value *we
 
 static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value value,
                              const tsr_source *source, tsr_error *error) {
-  const tsr_graph_value *at = tsr_graph_at(session->plan->graph, value), *weight = NULL;
+  const tsr_graph_value *at = tsr_graph_at(session->plan->graph, value);
   tsr_place place = tsr_plan_final_place(session->plan, value);
   loading l = {.session = session, .local = local, .source = source, .value = at};
   int64_t end;
@@ -204,7 +210,8 @@ static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value v
   for (int axis = 0; axis < at->shape.axes; axis++)
     tsr_plan_range(session->plan, value, place, axis, local->active_index, &l.origin[axis], &end);
   TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, value, &l.tensor, error));
-  if (is_missing_scale(&l, &weight)) return load_missing_scale(&l, weight, error);
+  const tsr_graph_value *weight = weight_without_scale(&l);
+  if (weight) return load_missing_scale(&l, weight, error);
   tsr_status status = weight_scales(&l, error);
   if (status == TSR_OK) status = load_pieces(&l, error);
   free(l.scales);

@@ -54,7 +54,11 @@ tsr_status tsr_session_bind(tsr_session *session, int member, tsr_value value, c
                     value.id);
   TSR_RETURN_IF_FAILED(check_view(session, local, value, array, &row_stride, &col_stride, error));
   TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, value, &tensor, error));
-  return tsr_tensor_write(local->device, &tensor, array->data, array->dtype, row_stride, col_stride, error);
+  tsr_status status =
+      tsr_tensor_write(local->device, &tensor, array->data, array->dtype, row_stride, col_stride, error);
+  if (status == TSR_ERROR_INVALID_ARGUMENT)
+    tsr_error_wrap(error, "%s", tsr_graph_at(session->plan->graph, value)->name);
+  return status;
 }
 
 tsr_status tsr_session_read(tsr_session *session, int member, tsr_value value, const tsr_array *array,

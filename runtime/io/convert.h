@@ -1,7 +1,8 @@
 /* io/convert.h: element types turned into one another, a whole strided block at a time; see base/narrow.h.
  *
- * Narrowing rounds to nearest, ties to even; too large becomes infinity (tsr_array_narrow refuses it); denormals
- * are kept; a NaN stays a NaN (quiet, with its sign). Every narrowing starts from f64, so that nothing is rounded twice.
+ * Narrowing rounds to nearest, ties to even; too large becomes infinity (tsr_array_narrow refuses it);
+ * denormals are kept; a NaN stays a NaN (quiet, with its sign). Every narrowing starts from f64, so that
+ * nothing is rounded twice.
  *
  * Thread safety: pure functions. */
 #ifndef TSR_IO_CONVERT_H

@@ -1,5 +1,6 @@
 #include "io/quantise.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -51,11 +52,13 @@ static tsr_status find_most(void *user, const double *w, int64_t row, int64_t ro
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++) {
       const double size = fabs(w[i * cols + j]);
-      if (!isfinite(size))
-        return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                        "\"%s\" is %g at row %lld, column %lld: i8 holds finite weights alone", s->name,
-                        w[i * cols + j], (long long)(s->start[0] + row + i),
-                        (long long)(s->start[1] + col + j));
+      if (!isfinite(tsr_quantise_scale(size)))
+        return tsr_fail(
+            error, TSR_ERROR_INVALID_ARGUMENT,
+            "\"%s\" is %g at row %lld, column %lld: i8 holds finite weights of at most %g, 127 times "
+            "a factor in f32, alone: keep it in another dtype",
+            s->name, w[i * cols + j], (long long)(s->start[0] + row + i), (long long)(s->start[1] + col + j),
+            I8_MOST * (double)FLT_MAX);
       if (size > s->most[col + j]) s->most[col + j] = size;
     }
   return TSR_OK;

@@ -1,36 +1,17 @@
 #include "io/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/memory.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "io/convert.h"
 #include <tessera/source.h>
 
-enum { CHUNK_BYTES = 1 << 20, ALIGNMENT = 8, TEMPORARY_NAMES = 1000 };
-
-/* A file under its temporary name, or what is no regular file (a device, a pipe), which is written as it is.
- */
-typedef struct output {
-  char *target; /* what `name` is renamed to; NULL: nothing is renamed */
-  char *name;
-  FILE *stream;
-  uint8_t *chunk; /* CHUNK_BYTES, where strided data becomes dense */
-} output;
-
-static tsr_status fail_write(const char *path, const char *what, tsr_error *error) {
-  int code = errno;
-  tsr_fail(error, TSR_ERROR_IO, "%s: cannot %s: %s", path, what, strerror(code));
-  tsr_error_native(error, "errno", code);
-  return TSR_ERROR_IO;
-}
+enum { CHUNK_BYTES = 1 << 20, ALIGNMENT = 8 };
 
 /* Adds one tensor to the header; *end is where its data begins, then where it ends. */
 static tsr_status describe(json_t *header, const char *name, const tsr_array *array, int64_t *end,
@@ -89,44 +70,6 @@ done:
   return status;
 }
 
-/* A name of its own beside the target, so that the rename stays within one file system; -1: see errno. */
-static int open_temporary(output *o) {
-  int descriptor = -1;
-  for (int i = 0; i < TEMPORARY_NAMES && descriptor < 0; i++) {
-    free(o->name);
-    o->name = tsr_text_format("%s.tmp-%ld-%d", o->target, (long)getpid(), i);
-    if (!o->name) return errno = ENOMEM, -1;
-    descriptor = open(o->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor < 0 && errno != EEXIST) break;
-  }
-  if (descriptor >= 0) return descriptor;
-  free(o->name);
-  o->name = NULL; /* not ours to unlink */
-  return -1;
-}
-
-/* A rename would put a file in the place of a device, and of a link: what the link leads to is meant. */
-static tsr_status output_open(output *o, const char *path, tsr_error *error) {
-  tsr_status status = TSR_OK;
-  struct stat facts;
-  bool special = !stat(path, &facts) && !S_ISREG(facts.st_mode);
-  if (!special) {
-    o->target = realpath(path, NULL);
-    if (!o->target) o->target = tsr_text_copy(path);
-    if (!o->target) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a file name");
-  }
-  int descriptor = special ? open(path, O_WRONLY | O_CLOEXEC) : open_temporary(o);
-  if (descriptor < 0 && errno == ENOMEM)
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a file name");
-  if (descriptor < 0)
-    return fail_write(path, special ? "open it" : "create a temporary file beside it", error);
-  o->stream = fdopen(descriptor, "wb");
-  if (o->stream) return TSR_OK;
-  status = fail_write(path, "open a stream", error);
-  close(descriptor);
-  return status;
-}
-
 static bool is_dense(const tsr_array *array) {
   int64_t stride = 1;
   for (int i = array->shape.axes - 1; i >= 0; i--) {
@@ -136,16 +79,16 @@ static bool is_dense(const tsr_array *array) {
   return true;
 }
 
-/* Dense data goes out as it is. The rest is halved along the slowest axis until it fits the chunk, which
- * keeps the order and leaves transposes in blocks of many rows. */
-static bool write_array(output *o, const tsr_array *array) {
+/* Dense data goes out as it is. The rest is halved along the slowest axis until it fits the chunk
+ * (CHUNK_BYTES), which keeps the order and leaves transposes in blocks of many rows. */
+static bool write_array(FILE *stream, const tsr_array *array, uint8_t *chunk) {
   size_t each = tsr_dtype_bytes(array->dtype), count = (size_t)tsr_shape_count(&array->shape);
   if (!count) return true;
-  if (is_dense(array)) return fwrite(array->data, each, count, o->stream) == count;
+  if (is_dense(array)) return fwrite(array->data, each, count, stream) == count;
   if (count * each <= CHUNK_BYTES) {
-    tsr_array dense = tsr_array_dense(o->chunk, array->dtype, &array->shape);
+    tsr_array dense = tsr_array_dense(chunk, array->dtype, &array->shape);
     tsr_array_convert(array, &dense);
-    return fwrite(o->chunk, each, count, o->stream) == count;
+    return fwrite(chunk, each, count, stream) == count;
   }
   int axis = 0;
   while (array->shape.extent[axis] == 1) axis++;
@@ -153,33 +96,25 @@ static bool write_array(output *o, const tsr_array *array) {
   first.shape.extent[axis] /= 2;
   second.shape.extent[axis] -= first.shape.extent[axis];
   second.data = (uint8_t *)array->data + first.shape.extent[axis] * array->stride[axis] * (int64_t)each;
-  return write_array(o, &first) && write_array(o, &second);
+  return write_array(stream, &first, chunk) && write_array(stream, &second, chunk);
 }
 
-static tsr_status write_all(output *o, const char *path, const tsr_text *header, const tsr_array *arrays,
-                            size_t count, tsr_error *error) {
+static tsr_status write_all(tsr_output *o, const char *path, const tsr_text *header, const tsr_array *arrays,
+                            size_t count, uint8_t *chunk, tsr_error *error) {
   uint64_t length = header->bytes;
   bool written = fwrite(&length, sizeof length, 1, o->stream) == 1 &&
                  fwrite(header->data, 1, header->bytes, o->stream) == header->bytes;
-  for (size_t i = 0; written && i < count; i++) written = write_array(o, &arrays[i]);
-  if (!written || fflush(o->stream) || (o->target && fsync(fileno(o->stream))))
-    return fail_write(path, "write", error);
-  int failed = fclose(o->stream);
-  o->stream = NULL;
-  if (failed) return fail_write(path, "write", error);
-  if (!o->target) return TSR_OK;
-  if (rename(o->name, o->target)) return fail_write(path, "rename the temporary file to it", error);
-  free(o->name);
-  o->name = NULL;
-  return TSR_OK;
+  for (size_t i = 0; written && i < count; i++) written = write_array(o->stream, &arrays[i], chunk);
+  return tsr_output_commit(o, path, written, error);
 }
 
 tsr_status tsr_file_write(const char *path, const char *const *names, const tsr_array *arrays, size_t count,
                           tsr_error *error) {
   tsr_status status = TSR_OK;
   tsr_text header = {0};
-  output o = {.chunk = tsr_malloc(CHUNK_BYTES)};
-  if (!o.chunk) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "%s: no memory to write it", path);
+  tsr_output o = {0};
+  uint8_t *chunk = tsr_malloc(CHUNK_BYTES);
+  if (!chunk) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "%s: no memory to write it", path);
   if (tsr_path_is_npy(path))
     TSR_THROW(TSR_ERROR_INVALID_ARGUMENT, "%s: only safetensors are written: choose another ending than .npy",
               path);
@@ -188,14 +123,11 @@ tsr_status tsr_file_write(const char *path, const char *const *names, const tsr_
     tsr_error_wrap(error, "%s", path);
     goto done;
   }
-  TSR_TRY(output_open(&o, path, error));
-  TSR_TRY(write_all(&o, path, &header, arrays, count, error));
+  TSR_TRY(tsr_output_open(&o, path, error));
+  TSR_TRY(write_all(&o, path, &header, arrays, count, chunk, error));
 done:
-  if (o.stream) fclose(o.stream);
-  if (o.name) unlink(o.name);
-  free(o.name);
-  free(o.target);
-  free(o.chunk);
+  tsr_output_close(&o);
+  free(chunk);
   free(header.data);
   return status;
 }

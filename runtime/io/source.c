@@ -143,15 +143,15 @@ static tsr_status shared_file(tsr_source *source, const char *path, const tsr_te
 
 tsr_status tsr_source_add_file(tsr_source *source, const char *name, const char *path, const char *tensor,
                                bool transposed, tsr_error *error) {
-  char shown[TSR_NAME_BYTES];
+  char shown[TSR_TENSOR_BYTES];
   entry e = {.kind = ENTRY_FILE, .transposed = transposed};
   if (!path) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "the path is NULL: name a file");
   TSR_RETURN_IF_FAILED(shared_file(source, path, &e.file, error));
   TSR_RETURN_IF_FAILED(tsr_tensor_file_find(e.file, tensor, &e.tensor, error));
   if (transposed && e.tensor->axes != 2)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                    "%s: tensor \"%s\" has %d axes, transposed needs 2: add it with transposed = false", path,
-                    tsr_name_print(shown, sizeof shown, e.tensor->name), e.tensor->axes);
+                    "%s has %d axes, transposed needs 2: add it with transposed = false",
+                    tsr_tensor_print(shown, sizeof shown, e.file, e.tensor), e.tensor->axes);
   return add(source, name, &e, error);
 }
 
@@ -230,14 +230,21 @@ static tsr_status check_shape(const char *name, const char *origin, const tsr_sh
                   tsr_format_shape(b, sizeof b, held));
 }
 
+static tsr_status wrap_value(tsr_status status, const entry *e, tsr_error *error) {
+  char shown[TSR_NAME_BYTES];
+  if (status != TSR_OK) tsr_error_wrap(error, "value \"%s\"", tsr_name_print(shown, sizeof shown, e->name));
+  return status;
+}
+
 /* The part of `all` that begins at start and has out's shape goes to out, which is not empty. */
-static void copy_part(const tsr_array *all, const int64_t *start, const tsr_array *out) {
+static tsr_status copy_part(const entry *e, const tsr_array *all, const int64_t *start, const tsr_array *out,
+                            tsr_error *error) {
   tsr_array part = *all;
   int64_t offset = 0;
   for (int i = 0; i < out->shape.axes; i++) offset += start[i] * all->stride[i];
   part.data = (uint8_t *)all->data + offset * (int64_t)tsr_dtype_bytes(all->dtype);
   part.shape = out->shape;
-  tsr_array_convert(&part, out);
+  return wrap_value(tsr_array_narrow(&part, out, start, error), e, error);
 }
 
 static void swap_axes(int64_t *pair) {
@@ -248,38 +255,36 @@ static void swap_axes(int64_t *pair) {
 
 static tsr_status read_file(const entry *e, const tsr_shape *whole, const int64_t *start,
                             const tsr_array *out, tsr_error *error) {
-  char shown[TSR_NAME_BYTES], origin[TSR_ERROR_MESSAGE_BYTES / 2];
+  char shown[TSR_TENSOR_BYTES], origin[TSR_TENSOR_BYTES + 16];
   tsr_shape held;
-  tsr_name_print(shown, sizeof shown, e->tensor->name);
+  tsr_tensor_print(shown, sizeof shown, e->file, e->tensor);
   if (!e->tensor->readable)
     return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
-                    "%s: tensor \"%s\" has dtype %s: convert it to F32, F64, F16, BF16 or I8 to read it",
-                    e->file->path, shown, e->tensor->dtype_name);
+                    "%s has dtype %s: convert it to F32, F64, F16, BF16 or I8 to read it", shown,
+                    e->tensor->dtype_name);
   TSR_RETURN_IF_FAILED(tsr_tensor_shape(e->file, e->tensor, &held, error));
   tsr_shape seen = held;
   if (e->transposed) swap_axes(seen.extent);
-  snprintf(origin, sizeof origin, "%s, tensor \"%s\"%s,", e->file->path, shown,
-           e->transposed ? ", transposed" : "");
+  snprintf(origin, sizeof origin, "%s%s", shown, e->transposed ? ", transposed," : "");
   TSR_RETURN_IF_FAILED(check_shape(e->name, origin, &seen, whole, error));
   if (!tsr_shape_count(&out->shape)) return TSR_OK;
   tsr_array all = tsr_array_dense(e->tensor->data, e->tensor->dtype, &held);
   if (e->transposed) swap_axes(all.stride);
-  copy_part(&all, start, out);
-  return TSR_OK;
+  return copy_part(e, &all, start, out, error);
 }
 
 static tsr_status read_array(const entry *e, const tsr_shape *whole, const int64_t *start,
                              const tsr_array *out, tsr_error *error) {
   TSR_RETURN_IF_FAILED(check_shape(e->name, "its array", &e->array.shape, whole, error));
-  if (tsr_shape_count(&out->shape)) copy_part(&e->array, start, out);
-  return TSR_OK;
+  return tsr_shape_count(&out->shape) ? copy_part(e, &e->array, start, out, error) : TSR_OK;
 }
 
 /* One element is converted and then repeated by strides of 0. */
 static tsr_status read_constant(const entry *e, const tsr_shape *whole, const int64_t *start,
                                 const tsr_array *out, tsr_error *error) {
-  (void)whole, (void)start, (void)error;
+  (void)whole, (void)start;
   uint64_t converted;
+  TSR_RETURN_IF_FAILED(wrap_value(tsr_dtype_check(out->dtype, e->constant, "its constant", error), e, error));
   double constant = e->constant;
   tsr_array one = {.data = &constant, .dtype = TSR_F64};
   tsr_array cell = {.data = &converted, .dtype = out->dtype};
@@ -291,7 +296,10 @@ static tsr_status read_constant(const entry *e, const tsr_shape *whole, const in
 
 static tsr_status read_random(const entry *e, const tsr_shape *whole, const int64_t *start,
                               const tsr_array *out, tsr_error *error) {
-  (void)error;
+  const double ends[] = {e->random.low, e->random.high};
+  for (int i = 0; i < 2; i++)
+    TSR_RETURN_IF_FAILED(
+        wrap_value(tsr_dtype_check(out->dtype, ends[i], "an end of its range", error), e, error));
   if (tsr_shape_count(&out->shape)) tsr_random_fill(&e->random, whole, start, out);
   return TSR_OK;
 }

@@ -41,6 +41,16 @@ char *tsr_nearest_print(char *buffer, size_t bytes, const char *wanted, const ch
   return tsr_name_print(buffer, bytes, raw);
 }
 
+char *tsr_tensor_print(char *buffer, size_t bytes, const tsr_tensor_file *file, const tsr_tensor *tensor) {
+  char shown[TSR_NAME_BYTES];
+  tsr_name_print(shown, sizeof shown, tensor->name);
+  if (file->npy)
+    snprintf(buffer, bytes, "%s", file->path);
+  else
+    snprintf(buffer, bytes, "%s: tensor \"%s\"", file->path, shown);
+  return buffer;
+}
+
 static tsr_status fail_errno(const char *what, int code, tsr_error *error) {
   tsr_fail(error, TSR_ERROR_IO, "cannot %s: %s", what, strerror(code));
   tsr_error_native(error, "errno", code);
@@ -164,11 +174,10 @@ tsr_status tsr_tensor_file_find(const tsr_tensor_file *file, const char *name, c
 
 tsr_status tsr_tensor_shape(const tsr_tensor_file *file, const tsr_tensor *tensor, tsr_shape *out,
                             tsr_error *error) {
-  char shown[TSR_NAME_BYTES];
+  char shown[TSR_TENSOR_BYTES];
   if (tensor->axes > TSR_AXES_MAX)
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
-                    "%s: tensor \"%s\" has %d axes, the limit is %d: reshape it", file->path,
-                    tsr_name_print(shown, sizeof shown, tensor->name), tensor->axes, TSR_AXES_MAX);
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes, the limit is %d: reshape it",
+                    tsr_tensor_print(shown, sizeof shown, file, tensor), tensor->axes, TSR_AXES_MAX);
   *out = (tsr_shape){.axes = tensor->axes};
   memcpy(out->extent, tensor->extent, sizeof out->extent);
   return TSR_OK;

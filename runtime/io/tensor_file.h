@@ -67,6 +67,9 @@ tsr_tensor *tsr_tensor_file_add(tsr_tensor_file *file, char *name);
 /* A name from a file as part of a message: on one line, at most bytes - 1 long. Returns buffer. */
 enum { TSR_NAME_BYTES = 96 };
 char *tsr_name_print(char *buffer, size_t bytes, const char *name);
+/* A tensor for people: 'PATH: tensor "NAME"', or the path alone of a .npy, whose tensor has no name. */
+enum { TSR_TENSOR_BYTES = TSR_ERROR_MESSAGE_BYTES / 2 };
+char *tsr_tensor_print(char *buffer, size_t bytes, const tsr_tensor_file *file, const tsr_tensor *tensor);
 /* The nearest of count names, likewise. names may be NULL (no memory): "". */
 char *tsr_nearest_print(char *buffer, size_t bytes, const char *wanted, const char *const *names,
                         size_t count);

@@ -28,7 +28,7 @@ static const struct run {
   unsigned types;         /* none: no products, but elementwise operations and reductions */
   tsr_gemm_facts variant; /* NONE = the family's own */
 } runs[] = {
-    {.name = "panel", .family = "panel", .types = F32 | F32_BF16 | F32_I8},
+    {.name = "panel", .family = "panel", .types = F32 | F64 | F32_BF16 | F32_I8},
     {.name = "reference", .family = "reference", .types = F32 | F64 | F32_I8},
     {.name = "tile, single elements",
      .family = "reference",

@@ -60,6 +60,27 @@ if not eval(sys.argv[2]):
 PYTHON
 }
 
+# Each key of the document in $work/out, but those below the keys named, is on the manual page of a subcommand, and in
+# docs/schemas.md.
+documented() { # SUBCOMMAND KEYS...
+  python3 - "$work/out" "$here/../.." "$@" <<'PYTHON' || fail "keys of $1 --json that no reader can look up"
+import json, re, sys
+out, root, command, *leave_out = sys.argv[1:]
+def keys(value):
+    for key, below in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from [key] if isinstance(key, str) else []
+        yield from () if key in leave_out else keys(below)
+missing = 0
+for path in f"{root}/tools/tessera-{command}.1", f"{root}/docs/schemas.md":
+    text = open(path).read().replace("\\-", "-")
+    for key in sorted(set(keys(json.load(open(out)))) - {"schema"}):
+        if not re.search(rf"\b{key}\b", text):
+            print(f"{path} lacks {key}")
+            missing += 1
+sys.exit(missing > 0)
+PYTHON
+}
+
 has_device() {
   "$tessera" devices | grep -q "^$1:"
 }

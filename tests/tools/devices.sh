@@ -8,10 +8,15 @@ holds 'd["devices"][-1]["short_name"] == "host" and d["devices"][-1]["usable"]'
 keys='{"platform", "name", "vendor", "driver", "backend", "reason", "memory_bytes", "max_allocation_bytes",
        "compute_units", "precisions"}'
 holds "all($keys <= set(x) for x in d['devices'])"
+documented devices
+holds 'all(v is None or v != "" for x in d["devices"] for v in x.values())'
+holds 'd["devices"][-1]["icd"] is None and d["devices"][-1]["driver"].startswith("Tessera ")'
 holds 'all(x["memory_bytes"] > 0 and x["max_allocation_bytes"] > 0 and "f32" in x["precisions"]
            for x in d["devices"] if x["usable"])'
 works devices
 grep -q '^host:' "$work/out" || fail "no host in the table: $(cat "$work/out")"
+grep -q 'platform  host, driver Tessera ' "$work/out" || fail "what runs the host device: $(cat "$work/out")"
+! grep -qE '\(\)|driver *$|, ,' "$work/out" || fail "words for what is not there: $(cat "$work/out")"
 
 mkdir "$work/none"
 export OCL_ICD_VENDORS=$work/none
