@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache.h"
 #include "message.h"
@@ -69,8 +70,8 @@ static tsr_status add_list(tool_shapes *shapes, const char *text, tsr_error *err
     int bytes = (int)strcspn(text, ",");
     snprintf(word, sizeof word, "%.*s", bytes, text);
     if (!read_three(word, "x", sizes))
-      return tool_fail(error, TSR_ERROR_FORMAT, "shape '%.*s': expected MxNxK, each from 1 to %d", bytes,
-                       text, EXTENT_MAX);
+      return tool_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                       "--shapes has '%.*s', expected MxNxK, each from 1 to %d", bytes, text, EXTENT_MAX);
     status = add(shapes, sizes[0], sizes[1], sizes[2], error);
     text = text[bytes] ? text + bytes + 1 : NULL;
   }
@@ -81,10 +82,12 @@ static tsr_status add_list(tool_shapes *shapes, const char *text, tsr_error *err
 static tsr_status add_file(tool_shapes *shapes, const char *path, tsr_error *error) {
   tsr_status status = TSR_OK;
   char *text = tool_file_read(path, NULL);
+  if (!text && access(path, F_OK) == 0)
+    return tool_fail(error, TSR_ERROR_IO, "--shapes '%s': the file cannot be read", path);
   if (!text)
-    return tool_fail(
-        error, TSR_ERROR_IO,
-        "shapes '%s': no such list (square, transformer, layers, MxNxK), and no file that can be read", path);
+    return tool_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                     "--shapes is '%s', expected square, transformer, layers, MxNxK[,MxNxK...] or a file",
+                     path);
   int number = 1;
   for (char *line = text; status == TSR_OK && line; number++) {
     char *end = strchr(line, '\n');

@@ -14,7 +14,8 @@ typedef struct tool_shapes {
 } tool_shapes;
 
 /* By name (square, transformer, layers), as MxNxK[,MxNxK...], or from a file of lines "M N K"; NULL = square.
- * Errors: IO, FORMAT (with the line), OUT_OF_MEMORY. Release with tool_shapes_free. */
+ * Errors: INVALID_ARGUMENT (none of these), IO, FORMAT (with the line), OUT_OF_MEMORY. Release with
+ * tool_shapes_free. */
 tsr_status tool_shapes_read(const char *text, tool_shapes *out, tsr_error *error);
 void tool_shapes_free(tool_shapes *shapes);
 

@@ -55,6 +55,7 @@ static void become(char *const *arguments, const tool_child_options *options, in
   if (options->quiet) dup2(nowhere, STDERR_FILENO);
   dup2(output, STDOUT_FILENO);
   if (options->alone) tool_place_leave();
+  if (options->apart) setpgid(0, 0);
   apply_settings(options);
   execvp(arguments[0], arguments);
   _exit(127);
@@ -62,7 +63,7 @@ static void become(char *const *arguments, const tool_child_options *options, in
 
 tsr_status tool_child_start(char *const *arguments, const tool_child_options *options, tool_child *out,
                             tsr_error *error) {
-  *out = (tool_child){.pid = -1, .output = -1, .passed_on = options->passed_on};
+  *out = (tool_child){.pid = -1, .output = -1, .passed_on = options->passed_on, .stop = options->stop};
   int ends[2];
   if (pipe(ends) != 0)
     return tool_fail(error, TSR_ERROR_IO, "cannot make a pipe for %s: %s", arguments[0], strerror(errno));
@@ -132,9 +133,10 @@ static bool poll_once(tool_child *children, size_t count, int milliseconds) {
   return true;
 }
 
-static void end_late(tool_child *children, size_t count) {
+static void end_late(tool_child *children, size_t count, bool all) {
   for (size_t i = 0; i < count; i++) {
-    if (children[i].output < 0 || children[i].pid <= 0) continue;
+    const bool ends = all || (children[i].stop && *children[i].stop);
+    if (!ends || children[i].output < 0 || children[i].pid <= 0) continue;
     children[i].late = true;
     kill(children[i].pid, SIGKILL);
     close(children[i].output);
@@ -144,8 +146,7 @@ static void end_late(tool_child *children, size_t count) {
 
 void tool_children_collect(tool_child *children, size_t count, double seconds) {
   double end = tool_seconds_now() + seconds;
-  while (poll_once(children, count, 100))
-    if (seconds > 0 && tool_seconds_now() > end) end_late(children, count);
+  while (poll_once(children, count, 100)) end_late(children, count, seconds > 0 && tool_seconds_now() > end);
   for (size_t i = 0; i < count; i++) {
     if (children[i].pid <= 0) continue;
     while (waitpid(children[i].pid, &children[i].wait_status, 0) < 0 && errno == EINTR) {

@@ -2,6 +2,7 @@
 #ifndef TOOL_CHILD_H
 #define TOOL_CHILD_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -14,9 +15,10 @@ typedef struct tool_child {
   pid_t pid;
   int output; /* our end of its stdout; -1 when it is closed */
   bool passed_on;
+  const volatile sig_atomic_t *stop;
   char *text; /* terminated; NULL if there was none */
   size_t bytes, capacity;
-  bool late; /* it was ended because it took too long */
+  bool late; /* it was ended because it took too long, or was to stop */
   int wait_status;
 } tool_child;
 
@@ -32,6 +34,9 @@ typedef struct tool_child_options {
   bool quiet;     /* stderr is /dev/null; stdin always is */
   bool passed_on; /* its stdout goes to ours as it comes, and is not kept */
   bool alone;     /* it is no rank: what a launcher has put into the environment is removed */
+  bool apart;     /* in a process group of its own: a terminal's Ctrl-C is for us alone */
+  const volatile sig_atomic_t *stop; /* borrowed until it was collected: ended as soon as this is not 0;
+                                        NULL: never */
 } tool_child_options;
 
 /* Path of this program, for starting it again. Borrowed; never NULL. */

@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "json.h"
 #include "message.h"
+#include "report.h"
 
 /* Of a series of ratios against one yardstick. */
 typedef struct summary {
@@ -35,21 +36,33 @@ typedef struct bench {
 
 /* ---- preparation ---- */
 
-static tsr_status add_yardstick(bench *b, const char *name, tsr_error *error) {
-  for (int i = 1; i < TOOL_RUNNERS; i++) {
-    if (strcmp(name, tool_runner_name((tool_runner)i)) != 0) continue;
-    for (int j = 0; j < b->runner_count; j++)
-      if ((int)b->runners[j] == i) return TSR_OK;
-    b->runners[b->runner_count++] = (tool_runner)i;
-    return i == TOOL_RUNNER_OPENBLAS ? tool_blas_load(b->options, error) : TSR_OK;
-  }
-  return tool_fail(error, TSR_ERROR_INVALID_ARGUMENT, "--against '%s': expected openblas or clblast", name);
-}
-
 static bool has(const bench *b, tool_runner runner) {
   for (int i = 0; i < b->runner_count; i++)
     if (b->runners[i] == runner) return true;
   return false;
+}
+
+/* False: there is no yardstick of that name. */
+static bool add_yardstick(bench *b, const char *name) {
+  int i = 1;
+  while (i < TOOL_RUNNERS && strcmp(name, tool_runner_name((tool_runner)i)) != 0) i++;
+  if (i == TOOL_RUNNERS) return false;
+  if (!has(b, (tool_runner)i)) b->runners[b->runner_count++] = (tool_runner)i;
+  return true;
+}
+
+/* 0, or wrong usage. *status: of a file of shapes. */
+static int read_words(bench *b, tsr_status *status, tsr_error *error) {
+  const tool_texts *against = &b->options->against;
+  b->types = tool_types_names[b->options->types];
+  b->form = tool_form_names[b->options->form];
+  b->runner_count = 1; /* ours */
+  for (size_t i = 0; i < against->count; i++)
+    if (!add_yardstick(b, against->items[i]))
+      return tool_usage(b->options->name, "--against is '%s', expected openblas, clblast or both",
+                        against->items[i]);
+  *status = tool_shapes_read(b->options->shapes, &b->shapes, error);
+  return *status == TSR_ERROR_INVALID_ARGUMENT ? tool_usage(b->options->name, "%s", error->message) : 0;
 }
 
 static tsr_status choose(const tool_options *options, tsr_context *context, tool_choice *out,
@@ -75,20 +88,29 @@ static tsr_status open_devices(bench *b, tsr_error *error) {
   return status;
 }
 
+/* Each contender has copies of its own. */
+static tsr_status check_cold_memory(const bench *b, tsr_error *error) {
+  const tsr_device_info *info = tsr_device_get_info(b->ours);
+  const uint64_t most = info->memory_bytes / (uint64_t)b->runner_count;
+  char asked[16], there[16], least[16];
+  if (!info->memory_bytes || b->options->cold_bytes <= most) return TSR_OK;
+  return tool_fail(error, TSR_ERROR_OUT_OF_MEMORY,
+                   "--cold %s for each of %d contender%s, but %s has %s of memory: say at most %s",
+                   tool_format_bytes(asked, (double)b->options->cold_bytes), b->runner_count,
+                   b->runner_count == 1 ? "" : "s", info->name,
+                   tool_format_bytes(there, (double)info->memory_bytes),
+                   tool_format_bytes(least, (double)most));
+}
+
 static tsr_status prepare(bench *b, tsr_error *error) {
-  const tool_texts *against = &b->options->against;
-  b->types = tool_types_names[b->options->types];
-  b->form = tool_form_names[b->options->form];
-  b->runner_count = 1; /* ours */
-  tsr_status status = tool_shapes_read(b->options->shapes, &b->shapes, error);
-  if (status == TSR_OK) status = tool_cores_take(b->options, &b->cores, error);
-  for (size_t i = 0; status == TSR_OK && i < against->count; i++)
-    status = add_yardstick(b, against->items[i], error);
+  tsr_status status = tool_cores_take(b->options, &b->cores, error);
+  if (status == TSR_OK && has(b, TOOL_RUNNER_OPENBLAS)) status = tool_blas_load(b->options, error);
   b->clock = b->options->cpu_time           ? TOOL_CLOCK_CPU
              : has(b, TOOL_RUNNER_OPENBLAS) ? TOOL_CLOCK_HOST
                                             : TOOL_CLOCK_DEVICE;
   if (status == TSR_OK) status = tool_context_create(-1, &b->context, error);
   if (status == TSR_OK) status = open_devices(b, error);
+  if (status == TSR_OK) status = check_cold_memory(b, error);
   for (int i = 0; status == TSR_OK && i < TOOL_RUNNERS; i++)
     if (!(b->summaries[i].ratios = calloc(b->shapes.count, sizeof(double))))
       status = tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu products", b->shapes.count);
@@ -164,12 +186,22 @@ static void count_ratios(bench *b, const tool_shape *shape, const tool_measureme
   }
 }
 
-/* Copies of b that take so many bytes together; each contender's own. */
-static int64_t copies_of(const bench *b, const tool_product *product, tool_runner runner) {
+/* Copies of b that take so many bytes together. */
+static tsr_status count_copies(const bench *b, const tool_product *product, tool_runner runner, int64_t *out,
+                               tsr_error *error) {
+  const double cold = (double)b->options->cold_bytes;
   double bytes = runner == TOOL_RUNNER_OURS
                      ? tool_product_weight_bytes(product)
                      : (double)(product->shape.k * product->shape.n) * (double)tsr_dtype_bytes(product->wide);
-  return 1 + (int64_t)((double)b->options->cold_bytes / bytes);
+  char asked[16], weight[16], most[16];
+  *out = cold / bytes < TSR_GEMM_COPIES_MAX ? 1 + (int64_t)(cold / bytes) : 0;
+  if (*out) return TSR_OK;
+  return tool_fail(
+      error, TSR_ERROR_UNSUPPORTED,
+      "--cold %s would be %.0f copies of a weight of %s, the limit is %d: say less than %s, or give "
+      "a larger shape",
+      tool_format_bytes(asked, cold), cold / bytes, tool_format_bytes(weight, bytes), TSR_GEMM_COPIES_MAX,
+      tool_format_bytes(most, bytes * TSR_GEMM_COPIES_MAX));
 }
 
 static tsr_status run_product(bench *b, const tool_product *product, tool_contender *contenders,
@@ -181,8 +213,10 @@ static tsr_status run_product(bench *b, const tool_product *product, tool_conten
     tsr_device *device = runner == TOOL_RUNNER_OURS      ? b->ours
                          : runner == TOOL_RUNNER_CLBLAST ? b->clblast
                                                          : NULL;
-    status = tool_contender_init(&contenders[i], runner, product, device, NULL, copies_of(b, product, runner),
-                                 error);
+    int64_t copies;
+    status = count_copies(b, product, runner, &copies, error);
+    if (status == TSR_OK)
+      status = tool_contender_init(&contenders[i], runner, product, device, NULL, copies, error);
   }
   if (status == TSR_OK)
     status = tool_measure(contenders, b->runner_count, b->clock, b->options->seconds, &measured, error);
@@ -283,7 +317,14 @@ static void finish(bench *b) {
 int tool_command_bench(const tool_options *options) {
   bench b = {.options = options, .products = json_array()};
   tsr_error error = {.rank = -1};
-  bool good = run_all(&b, &error) == TSR_OK;
+  tsr_status status = TSR_OK;
+  int code = read_words(&b, &status, &error);
+  if (code) {
+    finish(&b);
+    return code;
+  }
+  if (status == TSR_OK) status = run_all(&b, &error);
+  bool good = status == TSR_OK;
   if (good && !options->json) print_summaries(&b);
   if (options->json)
     good =

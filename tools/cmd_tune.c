@@ -5,12 +5,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "cache.h"
 #include "choice.h"
 #include "commands.h"
 #include "json.h"
 #include "message.h"
 #include "numbers.h"
+#include "stop.h"
 #include "tune_search.h"
 
 typedef struct tune {
@@ -19,9 +19,8 @@ typedef struct tune {
   tsr_device *device;
   tool_choice choice;
   tool_shapes shapes;
-  tsr_tuning_row *rows; /* of the shapes for which something faster was found */
-  size_t row_count;
-  json_t *products;
+  size_t row_count; /* that were written */
+  json_t *products, *not_searched;
 } tune;
 
 static tsr_status choose(tune *t, tsr_error *error) {
@@ -68,19 +67,19 @@ static bool is_faster(const tool_search_result *found) {
   return strcmp(found->best, found->baseline) != 0;
 }
 
-static void add_row(tune *t, const tool_shape *shape, const tool_search_result *found) {
-  tsr_tuning_row *row = &t->rows[t->row_count++];
+static tsr_tuning_row make_row(const tune *t, const tool_shape *shape, const tool_search_result *found) {
+  tsr_tuning_row row = {.gflops = gflops_of(shape, found->seconds)};
   time_t now = time(NULL);
-  *row = (tsr_tuning_row){.gflops = gflops_of(shape, found->seconds)};
-  tsr_tuning_identify(t->device, row);
-  row->product.m = shape->m;
-  row->product.n = shape->n;
-  row->product.k = shape->k;
-  snprintf(row->product.types, sizeof row->product.types, "%s", tool_types_names[t->options->types]);
-  snprintf(row->product.form, sizeof row->product.form, "%s", tool_form_names[t->options->form]);
-  snprintf(row->variant, sizeof row->variant, "%s", found->best);
-  snprintf(row->version, sizeof row->version, "%s", tsr_version());
-  strftime(row->date, sizeof row->date, "%Y-%m-%d", gmtime(&now));
+  tsr_tuning_identify(t->device, &row);
+  row.product.m = shape->m;
+  row.product.n = shape->n;
+  row.product.k = shape->k;
+  snprintf(row.product.types, sizeof row.product.types, "%s", tool_types_names[t->options->types]);
+  snprintf(row.product.form, sizeof row.product.form, "%s", tool_form_names[t->options->form]);
+  snprintf(row.variant, sizeof row.variant, "%s", found->best);
+  snprintf(row.version, sizeof row.version, "%s", tsr_version());
+  strftime(row.date, sizeof row.date, "%Y-%m-%d", gmtime(&now));
+  return row;
 }
 
 static void add_document(tune *t, const tool_shape *shape, const tool_search_result *found) {
@@ -100,7 +99,10 @@ static void add_document(tune *t, const tool_shape *shape, const tool_search_res
 static void print_found(const tool_shape *shape, const tool_search_result *found) {
   printf("%6" PRId64 " %6" PRId64 " %6" PRId64 "  %8.1f %8.1f %6.2f  %5d %6d  %-8s %s\n", shape->m, shape->n,
          shape->k, gflops_of(shape, found->baseline_seconds), gflops_of(shape, found->seconds), found->ratio,
-         found->tried, found->failed, found->complete ? "done" : "time up",
+         found->tried, found->failed,
+         found->complete    ? "done"
+         : tool_stop_signal ? "stopped"
+                            : "time up",
          is_faster(found) ? found->best : "kept");
   fflush(stdout);
 }
@@ -114,90 +116,142 @@ static void print_head(const tune *t) {
   fflush(stdout);
 }
 
+/* Each is said: what is missing in a table is not seen. */
+static void tell_not_searched(tune *t, size_t first, const char *why) {
+  for (size_t i = first; i < t->shapes.count; i++) {
+    const tool_shape *shape = &t->shapes.items[i];
+    json_array_append_new(t->not_searched,
+                          json_pack("{s:I, s:I, s:I, s:s}", "m", (json_int_t)shape->m, "n",
+                                    (json_int_t)shape->n, "k", (json_int_t)shape->k, "why", why));
+    if (!t->options->json)
+      printf("%6" PRId64 " %6" PRId64 " %6" PRId64 "  not searched: %s\n", shape->m, shape->n, shape->k, why);
+  }
+}
+
+/* A row is written when it is found, so that nothing that comes later can take it away. */
+static tsr_status keep(tune *t, const tool_shape *shape, const tool_search_result *found, tsr_error *error) {
+  if (t->options->json)
+    add_document(t, shape, found);
+  else
+    print_found(shape, found);
+  if (!is_faster(found)) return TSR_OK;
+  const tsr_tuning_row row = make_row(t, shape, found);
+  tsr_status status = tsr_tuning_save(t->context, t->options->output, &row, 1, error);
+  t->row_count += status == TSR_OK;
+  return status;
+}
+
 /* Each shape has an equal part of the time that is left. */
 static tsr_status search_all(tune *t, tsr_error *error) {
-  double end = tool_seconds_now() + t->options->budget;
+  const double end = tool_seconds_now() + t->options->budget;
   tsr_status status = TSR_OK;
-  for (size_t i = 0; status == TSR_OK && i < t->shapes.count; i++) {
+  size_t i = 0;
+  for (; status == TSR_OK && i < t->shapes.count; i++) {
+    const tool_shape *shape = &t->shapes.items[i];
     tool_search_result found;
     double seconds = (end - tool_seconds_now()) / (double)(t->shapes.count - i);
-    if (seconds <= 0) break;
-    tool_progress("%" PRId64 " x %" PRId64 " x %" PRId64 ", %.0f s", t->shapes.items[i].m,
-                  t->shapes.items[i].n, t->shapes.items[i].k, seconds);
-    status =
-        tool_search(t->options, t->device, t->choice.selector, &t->shapes.items[i], seconds, &found, error);
-    if (status == TSR_OK && is_faster(&found)) add_row(t, &t->shapes.items[i], &found);
-    if (status == TSR_OK && t->options->json) add_document(t, &t->shapes.items[i], &found);
-    if (status == TSR_OK && !t->options->json) print_found(&t->shapes.items[i], &found);
+    if (tool_stop_signal || seconds <= 0) break;
+    tool_progress("%" PRId64 " x %" PRId64 " x %" PRId64 ", %.0f s", shape->m, shape->n, shape->k, seconds);
+    status = tool_search(t->options, t->device, t->choice.selector, shape, seconds, &found, error);
+    const bool known = status == TSR_OK && found.tried;
+    if (known) status = keep(t, shape, &found, error);
     free(found.failures);
+    if (status == TSR_OK && !known) break;
   }
+  tell_not_searched(t, i,
+                    status != TSR_OK   ? "the one before it failed"
+                    : tool_stop_signal ? "tune was stopped"
+                                       : "the time was up; give --budget more");
   return status;
 }
 
-/* What was found before a shape failed counts. */
-static tsr_status save(tune *t, tsr_error *error) {
+static void tell_rows(const tune *t, FILE *file) {
   const char *output = t->options->output;
-  if (!t->row_count) {
-    if (!t->options->json) printf("kept: nothing was at least 1 %% faster, no row is written\n");
-    return TSR_OK;
-  }
-  tsr_status status = tsr_tuning_save(t->context, output, t->rows, t->row_count, error);
-  if (status == TSR_OK && !t->options->json)
-    printf("%zu row%s written to %s%s\n", t->row_count, t->row_count == 1 ? "" : "s",
-           output ? "" : "the folder ", output ? output : tsr_context_tuning_folder(t->context));
-  return status;
+  fprintf(file, "%zu row%s written to %s%s\n", t->row_count, t->row_count == 1 ? "" : "s",
+          output ? "" : "the folder ", output ? output : tsr_context_tuning_folder(t->context));
 }
 
-static tsr_status search_and_save(tune *t, tsr_error *error) {
-  tsr_status status = tool_shapes_read(t->options->shapes, &t->shapes, error);
-  if (status == TSR_OK) status = tool_file_check(t->options->output, error);
-  if (status == TSR_OK && !t->options->output && !tsr_context_tuning_folder(t->context)[0])
+static void tell_end(const tune *t, tsr_status status) {
+  if (tool_stop_signal) {
+    fprintf(stderr, "tessera tune: stopped by %s: %zu of %zu shapes were searched, ", tool_stop_name(),
+            t->shapes.count - json_array_size(t->not_searched), t->shapes.count);
+    tell_rows(t, stderr);
+  } else if (!t->options->json && t->row_count) {
+    tell_rows(t, stdout);
+  } else if (!t->options->json && status == TSR_OK) {
+    printf("kept: nothing was at least 1 %% faster, no row is written\n");
+  }
+}
+
+static tsr_status check_output(const tune *t, tsr_error *error) {
+  tsr_tuning_row like = {.gflops = 0};
+  tsr_tuning_identify(t->device, &like);
+  if (!t->options->output && !tsr_context_tuning_folder(t->context)[0])
     return tool_fail(error, TSR_ERROR_IO,
                      "there is no folder for tuning rows: set TESSERA_TUNING or HOME, or "
                      "say --output FILE");
-  if (status == TSR_OK && !(t->rows = calloc(t->shapes.count, sizeof *t->rows)))
-    status = tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu rows", t->shapes.count);
-  if (status == TSR_OK && !t->options->json) print_head(t);
+  return tsr_tuning_save_check(t->context, t->options->output, &like, error);
+}
+
+static tsr_status search_and_save(tune *t, tsr_error *error) {
+  tsr_status status = check_output(t, error);
   if (status != TSR_OK) return status;
+  tool_stop_watch();
+  if (!t->options->json) print_head(t);
   status = search_all(t, error);
-  const tsr_status saved =
-      status == TSR_OK || t->row_count ? save(t, status == TSR_OK ? error : NULL) : TSR_OK;
-  return status == TSR_OK ? saved : status;
+  tell_end(t, status);
+  return status;
+}
+
+static tsr_status explain(tune *t, const tsr_tuning_product *product, tsr_error *error) {
+  return tsr_tuning_explain(t->device, product, t->options->json ? TSR_TUNING_JSON : TSR_TUNING_TEXT,
+                            tool_write_file, stdout, error);
 }
 
 static json_t *document_of(tune *t) {
   const tsr_device_info *info = tsr_device_get_info(t->device);
-  return json_pack("{s:s, s:s, s:s, s:{s:o, s:o}, s:O}", "schema", "tessera.tune/1", "types",
+  return json_pack("{s:s, s:s, s:s, s:{s:o, s:o}, s:O, s:O, s:i, s:s}", "schema", "tessera.tune/1", "types",
                    tool_types_names[t->options->types], "form", tool_form_names[t->options->form], "device",
                    "name", tool_json_text(info->name), "driver", tool_json_text(info->driver), "products",
-                   t->products);
+                   t->products, "not_searched", t->not_searched, "rows_written", (int)t->row_count,
+                   "stopped_by", tool_stop_name());
 }
 
 static void finish(tune *t) {
   json_decref(t->products);
-  free(t->rows);
+  json_decref(t->not_searched);
   tool_shapes_free(&t->shapes);
   tsr_device_close(&t->device);
   if (t->context) tsr_context_destroy(&t->context);
 }
 
+/* 0, or wrong usage. *status: of a file of shapes. */
+static int read_words(tune *t, tsr_tuning_product *product, tsr_status *status, tsr_error *error) {
+  if (t->options->explain) return read_product(t->options, product);
+  *status = tool_shapes_read(t->options->shapes, &t->shapes, error);
+  return *status == TSR_ERROR_INVALID_ARGUMENT ? tool_usage(t->options->name, "%s", error->message) : 0;
+}
+
 int tool_command_tune(const tool_options *options) {
-  tune t = {.options = options, .products = json_array()};
+  tune t = {.options = options, .products = json_array(), .not_searched = json_array()};
   tsr_tuning_product product = {.m = 0};
   tsr_error error = {.rank = -1};
-  if (options->candidate) return tool_candidate_measure(options);
-  int code = options->explain ? read_product(options, &product) : 0;
-  if (code) return code;
-  tsr_status status = open_device(&t, &error);
+  tsr_status status = TSR_OK;
+  int code = read_words(&t, &product, &status, &error);
+  if (code || options->candidate) {
+    finish(&t);
+    return code ? code : tool_candidate_measure(options);
+  }
+  if (status == TSR_OK) status = open_device(&t, &error);
   if (status == TSR_OK)
-    status = options->explain ? tsr_tuning_explain(t.device, &product, tool_write_file, stdout, &error)
-                              : search_and_save(&t, &error);
+    status = options->explain ? explain(&t, &product, &error) : search_and_save(&t, &error);
   bool good = status == TSR_OK;
-  if (options->json && !options->explain)
+  if (options->json && !(good && options->explain))
     good =
         tool_json_print(options->name, good ? document_of(&t) : tool_json_failure(options->name, &error)) &&
         good;
   if (status != TSR_OK) tool_complain(options->name, -1, &error);
   finish(&t);
+  tool_stop_end();
   return good ? TOOL_EXIT_DONE : TOOL_EXIT_FAILED;
 }

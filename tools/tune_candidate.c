@@ -9,6 +9,7 @@
 #include "child.h"
 #include "json.h"
 #include "message.h"
+#include "stop.h"
 
 /* ---- the child ---- */
 
@@ -109,7 +110,8 @@ tsr_status tool_trial_run(const tool_trial_request *request, tool_trial *trial, 
                              "--seconds",
                              seconds,
                              NULL};
-  const tool_child_options child_options = {.quiet = true, .alone = true};
+  const tool_child_options child_options = {
+      .quiet = true, .alone = true, .apart = true, .stop = request->to_the_end ? NULL : &tool_stop_signal};
   tsr_status status = tool_child_start((char *const *)arguments, &child_options, &child, error);
   if (status != TSR_OK) return status;
   tool_children_collect(&child, 1, options->deadline);

@@ -23,7 +23,8 @@ typedef struct tool_trial_request {
   const tool_options *options; /* of the parent */
   const char *selector, *baseline;
   tool_shape shape;
-  double seconds; /* to time for */
+  double seconds;  /* to time for */
+  bool to_the_end; /* also when this process is asked to stop: then other children are ended */
 } tool_trial_request;
 
 /* Starts the child and waits, at most for --deadline. trial->variant is given. Errors: IO (no child could be

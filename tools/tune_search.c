@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "message.h"
+#include "stop.h"
 
 static const double GAIN = 1.01;          /* what counts as faster */
 static const double TRIAL_SECONDS = 0.25; /* to time one candidate for; the last word takes four times that */
@@ -25,7 +26,7 @@ typedef struct search {
 } search;
 
 static bool time_is_up(const search *s) {
-  return tool_seconds_now() >= s->end;
+  return tool_stop_signal || tool_seconds_now() >= s->end;
 }
 
 static const tool_trial *find_trial(const search *s, const char *variant) {
@@ -45,7 +46,7 @@ static tsr_status try_variant(search *s, const char *variant, bool *better, tsr_
   *trial = (tool_trial){.good = false};
   snprintf(trial->variant, sizeof trial->variant, "%s", variant);
   tsr_status status = tool_trial_run(&s->request, trial, error);
-  if (status != TSR_OK) return status;
+  if (status != TSR_OK || (!trial->good && tool_stop_signal)) return status; /* its child was ended */
   *better = trial->good && trial->ratio > GAIN * s->trials[s->best].ratio;
   if (*better) s->best = s->count;
   s->count++;
@@ -156,7 +157,8 @@ static tsr_status wander(search *s, tsr_error *error) {
   return status;
 }
 
-/* Of many noisy trials the best is partly luck. */
+/* Of many noisy trials the best is partly luck. Also when it is time to stop: what was found is worth that.
+ */
 static tsr_status confirm(search *s, tool_search_result *out, tsr_error *error) {
   tool_trial last = s->trials[s->best];
   snprintf(out->baseline, sizeof out->baseline, "%s", s->request.baseline);
@@ -165,6 +167,7 @@ static tsr_status confirm(search *s, tool_search_result *out, tsr_error *error) 
   out->ratio = 1;
   if (!s->best) return TSR_OK;
   s->request.seconds = 4 * TRIAL_SECONDS;
+  s->request.to_the_end = true;
   tsr_status status = tool_trial_run(&s->request, &last, error);
   if (status != TSR_OK || !last.good || last.ratio < GAIN) return status;
   snprintf(out->best, sizeof out->best, "%s", last.variant);
@@ -186,6 +189,7 @@ static tsr_status collect(const search *s, tool_search_result *out, tsr_error *e
 static tsr_status search_space(search *s, tsr_error *error) {
   bool better;
   tsr_status status = try_variant(s, s->request.baseline, &better, error);
+  if (!s->count) return status;
   if (status == TSR_OK && !s->trials[0].good)
     return tool_fail(error, TSR_ERROR_DEVICE,
                      "the variant in force, %s: %s; tune --explain says where it is from",
@@ -208,12 +212,12 @@ tsr_status tool_search(const tool_options *options, const tsr_device *device, co
   snprintf(product.form, sizeof product.form, "%s", tool_form_names[options->form]);
   tsr_status status = tsr_tuning_space_create(device, &product, &space_options, &s.space, error);
   if (status == TSR_OK) {
-    s.request =
-        (tool_trial_request){options, selector, tsr_tuning_space_start(s.space, 0), *shape, TRIAL_SECONDS};
+    s.request = (tool_trial_request){options, selector,      tsr_tuning_space_start(s.space, 0),
+                                     *shape,  TRIAL_SECONDS, false};
     status = search_space(&s, error);
   }
   out->complete = !time_is_up(&s);
-  if (status == TSR_OK) status = confirm(&s, out, error);
+  if (status == TSR_OK && s.count) status = confirm(&s, out, error);
   if (status == TSR_OK) status = collect(&s, out, error);
   free(s.trials);
   tsr_tuning_space_destroy(&s.space);

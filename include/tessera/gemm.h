@@ -41,6 +41,8 @@ typedef enum tsr_gemm_operand {
 } tsr_gemm_operand;
 enum { TSR_GEMM_OPERANDS = 7 };
 
+enum { TSR_GEMM_COPIES_MAX = 1 << 16 };
+
 typedef struct tsr_gemm_options {
   size_t struct_size;
   const char *types; /* borrowed for the call; NULL = "f32". Element types of a and b: "f32", "f64";
@@ -52,8 +54,8 @@ typedef struct tsr_gemm_options {
   bool bias, gate, residual;
   bool activate; /* whether f is `activation`; else f(x) = x */
   tsr_unary activation;
-  int64_t copies; /* of b; 0 = 1. Products read them in turn, a run goes on where the last one ended: weights
-                     that no cache holds */
+  int64_t copies; /* of b, at most TSR_GEMM_COPIES_MAX; 0 = 1. Products read them in turn, a run goes on where
+                     the last one ended: weights that no cache holds */
   const char *variant; /* borrowed for the call; the kernel and its parameters ("panel tile_m=6 ..."), as
                           tsr_gemm_variant has it; NULL = by the tuning rows, else the backend's choice */
 } tsr_gemm_options;

@@ -4,11 +4,17 @@
  * A row ("tessera.tuning/1", docs/schemas.md) says which variant was the fastest for one shape on one kind of
  * device. The user has his own in the context's tuning folder; others are built into the library
  * (cl_kernels/tuning/), of which there is none yet.
- * When a device is opened, its rows are the user's of the most specific level that has any for the element
- * types: device, architecture, vendor, all; if he has none, those that are built in, likewise. A product then
- * takes the row of the nearest shape, by |ln m/m'| + |ln n/n'| + |ln k/k'|, of the same transposes if there
- * is one. A row whose variant the device does not have, breaks a limit there, or wants weights stored in
- * another form is passed over; without any row it is the backend's default.
+ *
+ * Of all rows for its element types that the device can use, a product takes
+ *   1. one of the same transposes, if there is one;
+ *   2. of these one of the nearest shape, by |ln m/m'| + |ln n/n'| + |ln k/k'|, in whole steps of ln 4:
+ * within a factor of 4 in all, one is as near as another;
+ *   3. of these one of the most specific level: device, architecture, vendor, all;
+ *   4. of these the nearest shape, exactly;
+ *   5. of these the user's, else one that is built in; the first, if there are several.
+ * So a row that was measured here goes over what is known of such devices in general, but not for a product
+ * of quite another size. A row whose variant the device does not have, breaks a limit there, or wants weights
+ * stored in another form is passed over; without any row it is the backend's default.
  *
  * A variant is text: a family and its parameters, "panel tile_m=6 tile_n=16 ...".
  *
@@ -49,16 +55,25 @@ void tsr_tuning_identify(const tsr_device *device, tsr_tuning_row *out);
 
 /* Writes rows to a document, beside those that are there, in whose place they go where what they are for and
  * the product are the same. path NULL: <the tuning folder>/<name of the first row's device>.json; the folder
- * is made. Under a temporary name, then renamed, under a lock: of two that save at once neither's are lost.
- * Errors: INVALID_ARGUMENT (no rows, a variant that is none), IO, FORMAT (what is there is damaged),
- * OUT_OF_MEMORY. */
+ * is made. Under a temporary name, then renamed, under a lock: of two that save at once neither's are lost. A
+ * link stays a link; an empty file has no rows; what is no regular file is written as it is. Errors:
+ * INVALID_ARGUMENT (no rows, or one that could not be read again; no path, and no tuning folder), IO, FORMAT
+ * (what is there is damaged), OUT_OF_MEMORY. */
 tsr_status tsr_tuning_save(tsr_context *context, const char *path, const tsr_tuning_row *rows, size_t count,
                            tsr_error *error);
+/* Whether rows could be written there, asked before they are searched; `like` is what tsr_tuning_identify
+ * fills. Nothing is made. Errors: as tsr_tuning_save. */
+tsr_status tsr_tuning_save_check(tsr_context *context, const char *path, const tsr_tuning_row *like,
+                                 tsr_error *error);
 
-/* Writes lines for people: which rows were looked at for the product, which one is used and why, and the
- * variant. Errors: INVALID_ARGUMENT (the product), UNSUPPORTED (types that the device does not have), IO. */
-tsr_status tsr_tuning_explain(const tsr_device *device, const tsr_tuning_product *product, tsr_writer writer,
-                              void *user, tsr_error *error);
+/* Text: lines for people. */
+typedef enum tsr_tuning_format { TSR_TUNING_TEXT, TSR_TUNING_JSON } tsr_tuning_format;
+
+/* Writes which rows there are for the product, which are passed over and why, which one is taken, and the
+ * variant; as JSON it is "tessera.explain/1". Errors: INVALID_ARGUMENT (the product), UNSUPPORTED (types that
+ * the device does not have), IO, OUT_OF_MEMORY. */
+tsr_status tsr_tuning_explain(const tsr_device *device, const tsr_tuning_product *product,
+                              tsr_tuning_format format, tsr_writer writer, void *user, tsr_error *error);
 
 /* The variants that may be tried for a product on a device: every family that its backend offers, each
  * parameter with a list of values, within limits (local memory, work-group size, registers). */
@@ -87,7 +102,7 @@ const char *tsr_tuning_space_start(const tsr_tuning_space *space, size_t index);
 
 /* The variant that differs from `variant` in its axis-th parameter alone, which has the index-th value of its
  * list; parameters that depend on it follow. NOT_FOUND: no such value (index 0: no such axis); UNSUPPORTED:
- * it breaks a limit, which error names; INVALID_ARGUMENT: `variant` is none. */
+ * it breaks a limit: error says by which value; INVALID_ARGUMENT: `variant` is none. */
 tsr_status tsr_tuning_space_step(const tsr_tuning_space *space, const char *variant, size_t axis,
                                  size_t index, char out[TSR_VARIANT_BYTES], tsr_error *error);
 

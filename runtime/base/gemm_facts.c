@@ -28,11 +28,21 @@ static const struct {
 #undef TSR_GEMM_TYPES_ROW
 };
 
+/* Sets of families. */
+enum {
+  PANEL = 1 << TSR_GEMM_PANEL,
+  TILE = 1 << TSR_GEMM_TILE,
+  MMA = 1 << TSR_GEMM_MMA,
+  EVERY = (1 << TSR_GEMM_FAMILY_COUNT) - 1,
+  DEFAULTS = 0 /* of no family: it is of a device's default alone */
+};
+
 static const struct {
   const char *name;
   size_t offset;
+  unsigned families;
 } parameters[] = {
-#define TSR_GEMM_PARAMETER_ROW(name) {#name, offsetof(tsr_gemm_facts, name)},
+#define TSR_GEMM_PARAMETER_ROW(name, families) {#name, offsetof(tsr_gemm_facts, name), families},
     TSR_GEMM_PARAMETER_LIST(TSR_GEMM_PARAMETER_ROW)
 #undef TSR_GEMM_PARAMETER_ROW
 };
@@ -86,6 +96,10 @@ const char *tsr_gemm_parameter_name(int index) {
 
 int32_t *tsr_gemm_parameter(tsr_gemm_facts *facts, int index) {
   return (int32_t *)((char *)facts + parameters[index].offset);
+}
+
+bool tsr_gemm_family_has(tsr_gemm_family family, int index) {
+  return parameters[index].families >> family & 1;
 }
 
 int32_t tsr_gemm_parameter_most(int index) {

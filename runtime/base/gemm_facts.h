@@ -64,49 +64,48 @@ const char *tsr_gemm_types_name(tsr_gemm_types types);
 tsr_gemm_types tsr_gemm_types_of(const char *name);
 tsr_gemm_types tsr_gemm_types_find(tsr_dtype a, tsr_dtype b);
 
-/* The parameters of all families; a family uses some, the others are 0. The kernels' comments define them:
- * cl_kernels/gemm_<family>.cl.
- *   all     tile_m, tile_n: the tile of C that is held in registers (panel) or by a work-group (tile, mma);
- *           shares are cut at multiples of tile_n
- *   panel   panel: width of a packed weight (0 = weights stay row-major); vector: elements of a register;
- *           prefetch: the compiler has __builtin_prefetch; stored_*: blocking where both operands are read as
- *           they are stored, copied_*: where op(B) is copied, or A transposed, into local memory; small_m:
- *           products of at most so many rows are left to gemm_small.cl, with small_k_block as its K_BLOCK
- *           and small_fetch as its FETCH, but small_fetch_row for a single row
- *   tile    tile_k, item_m, item_n (of C, per work-item), vector, buffers (of local memory), split_k (most
- *           parts of k), sub_group (work-items of a hardware thread, where that is to be told: Intel)
- *   mma     instruction (tsr_mma_instruction), tile_k, warp_m, warp_n (of C, per warp), stages (of local
- *           memory, at least 2), split_k, emulated (by any device's instructions, slowly: for tests)
- *   all     tuning: of a device's default alone, a hash of the tuning rows in force for these types
- *           (device/tuning.h): a plan then knows devices apart whose products run other variants; 0 = none */
+/* The parameters of all families, each with the families that use it (names that gemm_facts.c gives a
+ * meaning); of the others it is 0. The kernels' comments define them: cl_kernels/gemm_<family>.cl. all
+ * tile_m, tile_n: the tile of C that is held in registers (panel) or by a work-group (tile, mma); shares are
+ * cut at multiples of tile_n panel   panel: width of a packed weight (0 = weights stay row-major); vector:
+ * elements of a register; prefetch: the compiler has __builtin_prefetch; stored_*: blocking where both
+ * operands are read as they are stored, copied_*: where op(B) is copied, or A transposed, into local memory;
+ * small_m: products of at most so many rows are left to gemm_small.cl, with small_k_block as its K_BLOCK and
+ * small_fetch as its FETCH, but small_fetch_row for a single row tile    tile_k, item_m, item_n (of C, per
+ * work-item), vector, buffers (of local memory), split_k (most parts of k), sub_group (work-items of a
+ * hardware thread, where that is to be told: Intel) mma     instruction (tsr_mma_instruction), tile_k,
+ * warp_m, warp_n (of C, per warp), stages (of local memory, at least 2), split_k, emulated (by any device's
+ * instructions, slowly: for tests) all     tuning: of a device's default alone, a hash of the tuning rows in
+ * force for these types (device/tuning.h): a plan then knows devices apart whose products run other variants;
+ * 0 = none */
 #define TSR_GEMM_PARAMETER_LIST(X)                                                                           \
-  X(tile_m)                                                                                                  \
-  X(tile_n)                                                                                                  \
-  X(panel)                                                                                                   \
-  X(vector)                                                                                                  \
-  X(prefetch)                                                                                                \
-  X(stored_k_block)                                                                                          \
-  X(stored_row_block)                                                                                        \
-  X(stored_panels)                                                                                           \
-  X(copied_k_block)                                                                                          \
-  X(copied_row_block)                                                                                        \
-  X(copied_panels)                                                                                           \
-  X(small_m)                                                                                                 \
-  X(small_k_block)                                                                                           \
-  X(small_fetch)                                                                                             \
-  X(small_fetch_row)                                                                                         \
-  X(tile_k)                                                                                                  \
-  X(item_m)                                                                                                  \
-  X(item_n)                                                                                                  \
-  X(buffers)                                                                                                 \
-  X(split_k)                                                                                                 \
-  X(sub_group)                                                                                               \
-  X(instruction)                                                                                             \
-  X(warp_m)                                                                                                  \
-  X(warp_n)                                                                                                  \
-  X(stages)                                                                                                  \
-  X(emulated)                                                                                                \
-  X(tuning)
+  X(tile_m, EVERY)                                                                                           \
+  X(tile_n, EVERY)                                                                                           \
+  X(panel, PANEL)                                                                                            \
+  X(vector, PANEL | TILE)                                                                                    \
+  X(prefetch, PANEL)                                                                                         \
+  X(stored_k_block, PANEL)                                                                                   \
+  X(stored_row_block, PANEL)                                                                                 \
+  X(stored_panels, PANEL)                                                                                    \
+  X(copied_k_block, PANEL)                                                                                   \
+  X(copied_row_block, PANEL)                                                                                 \
+  X(copied_panels, PANEL)                                                                                    \
+  X(small_m, PANEL)                                                                                          \
+  X(small_k_block, PANEL)                                                                                    \
+  X(small_fetch, PANEL)                                                                                      \
+  X(small_fetch_row, PANEL)                                                                                  \
+  X(tile_k, TILE | MMA)                                                                                      \
+  X(item_m, TILE)                                                                                            \
+  X(item_n, TILE)                                                                                            \
+  X(buffers, TILE)                                                                                           \
+  X(split_k, TILE | MMA)                                                                                     \
+  X(sub_group, TILE)                                                                                         \
+  X(instruction, MMA)                                                                                        \
+  X(warp_m, MMA)                                                                                             \
+  X(warp_n, MMA)                                                                                             \
+  X(stages, MMA)                                                                                             \
+  X(emulated, MMA)                                                                                           \
+  X(tuning, DEFAULTS)
 
 /* Instructions of matrix units, cl_kernels/mma_*.h: name, work-items of a warp, rows and columns of C that
  * one makes there. 0 is none of them. */
@@ -127,7 +126,7 @@ typedef enum tsr_mma_instruction {
 
 typedef struct tsr_gemm_facts {
   tsr_gemm_family family;
-#define TSR_GEMM_PARAMETER_FIELD(name) int32_t name;
+#define TSR_GEMM_PARAMETER_FIELD(name, families) int32_t name;
   TSR_GEMM_PARAMETER_LIST(TSR_GEMM_PARAMETER_FIELD)
 #undef TSR_GEMM_PARAMETER_FIELD
 } tsr_gemm_facts;
@@ -140,6 +139,8 @@ tsr_gemm_family tsr_gemm_family_of(const char *name);
 int tsr_gemm_parameter_count(void);
 const char *tsr_gemm_parameter_name(int index);
 int32_t *tsr_gemm_parameter(tsr_gemm_facts *facts, int index);
+/* Whether the family uses the parameter: of the others it must be 0. */
+bool tsr_gemm_family_has(tsr_gemm_family family, int index);
 /* The largest value that a document or a text may give it. */
 int32_t tsr_gemm_parameter_most(int index);
 /* "panel tile_m=6 tile_n=16 ...": the family and all parameters that are not 0. Returns buffer. */

@@ -1,10 +1,13 @@
 #include "base/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 
@@ -38,11 +41,11 @@ tsr_status tsr_json_parse(const char *text, size_t bytes, const char *what, cons
   return TSR_OK;
 }
 
-tsr_status tsr_file_read(const char *path, char **text, size_t *bytes, tsr_error *error) {
+/* Closes the stream. */
+static tsr_status read_stream(FILE *file, const char *path, char **text, size_t *bytes, tsr_error *error) {
   tsr_status status = TSR_OK;
   char *data = NULL;
   size_t count = 0, capacity = 0;
-  FILE *file = fopen(path, "rb");
   if (!file) return tsr_fail(error, TSR_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
   do {
     if (capacity > DOCUMENT_BYTES_MAX)
@@ -55,6 +58,7 @@ tsr_status tsr_file_read(const char *path, char **text, size_t *bytes, tsr_error
     count += fread(data + count, 1, capacity - count, file);
   } while (count == capacity);
   if (ferror(file)) TSR_THROW(TSR_ERROR_IO, "cannot read %s: %s", path, strerror(errno));
+  data[count] = 0;
   *text = data;
   *bytes = count;
   data = NULL;
@@ -62,6 +66,20 @@ done:
   free(data);
   fclose(file);
   return status;
+}
+
+tsr_status tsr_file_read(const char *path, char **text, size_t *bytes, tsr_error *error) {
+  return read_stream(fopen(path, "rb"), path, text, bytes, error);
+}
+
+tsr_status tsr_regular_file_read(const char *path, char **text, size_t *bytes, tsr_error *error) {
+  struct stat facts;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file >= 0 && !fstat(file, &facts) && !S_ISREG(facts.st_mode)) {
+    close(file);
+    return tsr_fail(error, TSR_ERROR_IO, "cannot read %s: it is not a regular file; move it away", path);
+  }
+  return read_stream(file >= 0 ? fdopen(file, "rb") : NULL, path, text, bytes, error);
 }
 
 static tsr_status wrong_type(const json_t *found, const char *path, const char *key, const char *type,

@@ -12,8 +12,12 @@
  * messages. */
 tsr_status tsr_json_parse(const char *text, size_t bytes, const char *what, const char *schema, json_t **out,
                           tsr_error *error);
-/* Reads a whole file (given; free()). IO. */
+/* Reads a whole file (given; free()), and puts a 0 behind it. Errors: IO, FORMAT (too large for a document),
+ * OUT_OF_MEMORY. */
 tsr_status tsr_file_read(const char *path, char **text, size_t *bytes, tsr_error *error);
+/* The same for a file that nobody has named: a setting, a cache. What stands there and is no regular file (a
+ * pipe, which would wait for a writer; a device; a folder) is IO. */
+tsr_status tsr_regular_file_read(const char *path, char **text, size_t *bytes, tsr_error *error);
 
 /* A member of an object; FORMAT if it is missing or of another type, naming path and key. `path` is where the
  * object stands: "members[2]". */

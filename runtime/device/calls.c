@@ -182,3 +182,15 @@ tsr_status tsr_device_reduce(tsr_device *device, const tsr_reduce_call *call, ts
   TSR_RETURN_IF_FAILED(check_workspace(call->workspace, tsr_reduce_workspace_bytes(), error));
   return device->ops->reduce(device, call, error);
 }
+
+/* Some drivers give every command a nanosecond. Commands cannot take longer than the host saw (clocks may
+ * differ a little), and but for what it takes to submit and to wait they fill a good part of it. */
+double tsr_device_span_seconds(tsr_device *device, tsr_device_span *span, double host_seconds) {
+  static const double shortest = 1e-6, differ = 1.02, part = 0.1, to_submit = 1e-4;
+  double begin, end;
+  if (!device->ops->span_take(device, span, &begin, &end)) return 0;
+  const double seconds = end - begin;
+  const bool sane =
+      seconds >= shortest && seconds <= differ * host_seconds && seconds >= part * (host_seconds - to_submit);
+  return sane ? seconds : 0;
+}

@@ -99,6 +99,9 @@ enum { TSR_FORM_FEW_ROWS = 4 };
  * wrong, COMPILE, UNSUPPORTED. */
 tsr_status tsr_opencl_self_test(tsr_opencl_device *device, const tsr_gemm_facts *facts, tsr_gemm_types types,
                                 int form, tsr_error *error);
+/* What is tested, in words: the part of a verdict's key that changes with the test. */
+void tsr_opencl_self_test_name(const tsr_gemm_facts *facts, tsr_gemm_types types, int form, char *out,
+                               size_t bytes);
 /* Runs a product in a variant, tested or not. */
 tsr_status tsr_opencl_gemm_launch(tsr_opencl_device *device, const tsr_gemm_facts *facts,
                                   const tsr_gemm_call *call, tsr_error *error);
@@ -118,6 +121,12 @@ void tsr_opencl_span_watch(tsr_device *device, tsr_device_span *span);
 bool tsr_opencl_span_take(tsr_device *device, tsr_device_span *span, double *begin, double *end);
 /* A command was enqueued while a span is watched. */
 void tsr_opencl_span_add(tsr_device_span *span, cl_event event);
+
+tsr_status tsr_opencl_buffer_part(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                                  tsr_buffer **out, tsr_error *error);
+void tsr_opencl_mark_set(tsr_device *device, tsr_device_mark *mark);
+tsr_status tsr_opencl_mark_test(tsr_device *device, tsr_device_mark *mark, bool *reached, tsr_error *error);
+void tsr_opencl_mark_drop(tsr_device *device, tsr_device_mark *mark);
 
 /* Launchers, one file each. */
 tsr_status tsr_opencl_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);

@@ -12,6 +12,7 @@
 #include <xxhash.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "device/kernel_source.h"
@@ -32,18 +33,9 @@ struct tsr_opencl_kernel {
 
 /* The kernel folder's file, or NULL if there is none. */
 static char *read_file(const char *path) {
-  tsr_text text = {0};
-  char part[4096];
+  char *text = NULL;
   size_t bytes;
-  FILE *file = fopen(path, "rb");
-  if (!file) return NULL;
-  while ((bytes = fread(part, 1, sizeof part, file)) > 0) tsr_text_append(&text, "%.*s", (int)bytes, part);
-  if (ferror(file) || text.failed) {
-    free(text.data);
-    text.data = NULL;
-  }
-  fclose(file);
-  return text.data;
+  return tsr_regular_file_read(path, &text, &bytes, NULL) == TSR_OK ? text : NULL;
 }
 
 static const char *embedded(const char *file) {
@@ -110,25 +102,37 @@ tsr_status tsr_opencl_source_read(const tsr_opencl_device *device, const char *f
   return status;
 }
 
+/* What an error tells of a build log: its first line that speaks of one, else its first. */
+static void find_error(const char *log, char *out, size_t bytes) {
+  const char *at = strstr(log, "error");
+  if (!at) at = log + strspn(log, "\n");
+  while (at > log && at[-1] != '\n') at--;
+  snprintf(out, bytes, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
 /* A log message is one line. */
 static void log_lines(const tsr_opencl_device *device, char *text) {
   char *rest = NULL;
   for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-    tsr_log(device->base.context, TSR_LOG_ERROR, "device", "%s", line);
+    tsr_log(device->base.context, TSR_LOG_DEBUG, "device", "%s", line);
 }
 
+/* One line: that a variant is passed over is no reason for more. */
 static tsr_status fail_build(const tsr_opencl_device *device, cl_program program, const char *label,
                              cl_int code, tsr_error *error) {
   size_t bytes = 0;
   clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &bytes);
   char *log = tsr_calloc(bytes + 1, 1);
   if (log) clGetProgramBuildInfo(program, device->id, CL_PROGRAM_BUILD_LOG, bytes, log, NULL);
+  char line[192] = "";
+  if (log) find_error(log, line, sizeof line);
   tsr_status status =
-      tsr_fail(error, TSR_ERROR_COMPILE, "%s does not compile on %s (driver %s): %s, see the build log",
-               label, device->base.info.name, device->base.info.driver, tsr_opencl_error_name(code));
+      tsr_fail(error, TSR_ERROR_COMPILE,
+               "%s does not compile on %s (driver %s): %s: %s; TSR_LOG=device:debug shows all", label,
+               device->base.info.name, device->base.info.driver, tsr_opencl_error_name(code), line);
   tsr_error_native(error, "opencl", code);
   if (error) snprintf(error->build_log, sizeof error->build_log, "%s", log ? log : "");
-  tsr_log(device->base.context, TSR_LOG_ERROR, "device", "%s does not compile; the build log:", label);
+  tsr_log(device->base.context, TSR_LOG_DEBUG, "device", "%s does not compile; the build log:", label);
   if (log) log_lines(device, log);
   free(log);
   return status;

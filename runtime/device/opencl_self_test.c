@@ -2,7 +2,7 @@
  *
  * Drivers are sometimes wrong, so a variant is used only after it has multiplied matrices of small integers,
  * whose products are exact, and every bit was right. That a test was passed is remembered on disk, under a
- * key that the driver and the kernels are part of.
+ * key that the driver, the kernels and what was tested are part of.
  *
  * Buffers of a test go past the ledger: they are small, and gone before anything else is there. */
 #include "device/opencl_device.h"
@@ -18,6 +18,9 @@
 #include "device/program_cache.h"
 
 enum { A, B, C, SCALE, BIAS, SAMPLE_STEP_M = 97, SAMPLE_STEP_N = 89 };
+enum {
+  VERSION = 1
+}; /* of what is tested beside the shapes; another one makes every variant be tested again */
 enum { FILES_MAX = 2, LOCK_SECONDS = 60 }; /* what another process may take to test and compile */
 
 /* One product of a test. Large ones are checked at samples: CLBlast changes its kernel beyond about 1024^3.
@@ -205,13 +208,26 @@ static tsr_status test_shapes(tsr_opencl_device *device, const tsr_gemm_facts *f
   return TSR_OK;
 }
 
+void tsr_opencl_self_test_name(const tsr_gemm_facts *facts, tsr_gemm_types types, int form, char *out,
+                               size_t bytes) {
+  size_t used =
+      (size_t)snprintf(out, bytes, "self-test %d, %s %d:", VERSION, tsr_gemm_types_name(types), form);
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes && used < bytes; i++) {
+    const test_shape *s = &shapes[i];
+    if (s->family == facts->family)
+      used += (size_t)snprintf(out + used, bytes - used, " %" PRId64 "x%" PRId64 "x%" PRId64 "%s%s%s%s", s->m,
+                               s->n, s->k, s->beyond_block ? " beyond" : "", s->large ? " large" : "",
+                               s->epilogue ? " epilogue" : "", s->few_rows ? " few" : "");
+  }
+}
+
 /* False if there is no memory to make the key, or nobody can say which CLBlast this is: nothing is remembered
  * then. */
 static bool verdict_key(const tsr_opencl_device *device, const tsr_gemm_facts *facts, tsr_gemm_types types,
                         int form, tsr_cache_key *key) {
-  char variant[512], what[64], library[512] = "", *sources[FILES_MAX] = {NULL};
+  char variant[512], what[512], library[512] = "", *sources[FILES_MAX] = {NULL};
   bool made = facts->family != TSR_GEMM_CLBLAST || tsr_clblast_identify(library, sizeof library);
-  snprintf(what, sizeof what, "self-test %s %d", tsr_gemm_types_name(types), form);
+  tsr_opencl_self_test_name(facts, types, form, what, sizeof what);
   for (int i = 0; i < FILES_MAX; i++) {
     const char *file = kernel_files[facts->family][i];
     if (file && tsr_opencl_source_read(device, file, &sources[i], NULL) != TSR_OK) made = false;

@@ -18,6 +18,7 @@ typedef enum tsr_tuning_level {
 } tsr_tuning_level;
 
 enum { TSR_TUNING_FILE_BYTES = 256 };
+#define TSR_TUNING_SCHEMA "tessera.tuning/1"
 
 /* A row as it was read. */
 typedef struct tsr_tuned {
@@ -37,12 +38,10 @@ typedef struct tsr_tuned_list {
   size_t count, capacity;
 } tsr_tuned_list;
 
-/* Rows that match a device, the user's first. */
+/* Rows that match a device, the user's first; those that are usable are in force. */
 typedef struct tsr_tuning {
   tsr_tuned_list rows;
-  /* What is in force: the rows of one level, of the user if he has any, else of those that are built in. */
-  tsr_tuning_level level[TSR_GEMM_TYPES_COUNT]; /* TSR_TUNING_LEVELS = none */
-  bool user[TSR_GEMM_TYPES_COUNT];
+  tsr_gemm_family forced; /* NONE: any */
 } tsr_tuning;
 
 /* Once a device's gemm[] is chosen: reads the rows, and notes in gemm[].tuning which are in force. family:
@@ -52,8 +51,12 @@ tsr_status tsr_tuning_load(tsr_device *device, const char *family, const tsr_ker
                            tsr_error *error);
 void tsr_tuning_free(tsr_device *device);
 
-/* The row for a product; NULL: it takes the default, because there is none, or because the variant of the
- * nearest one was refused. */
+/* Whether the device has the row's variant, and stores weights as that wants them. Errors: UNSUPPORTED, with
+ * the reason. */
+tsr_status tsr_tuning_use(const tsr_device *device, const tsr_tuned *row, tsr_gemm_family forced,
+                          tsr_error *error);
+/* The row for a product, by the rule of tessera/tuning.h; NULL: it takes the default, because there is none,
+ * or because the variant of the one that it takes was refused. */
 tsr_tuned *tsr_tuning_find(const tsr_device *device, tsr_gemm_types types, int form, int64_t m, int64_t n,
                            int64_t k);
 /* Distance of a row's shape from a product's. */
@@ -66,9 +69,10 @@ tsr_status tsr_tuning_write(const tsr_device *device, tsr_gemm_types types, int 
 tsr_status tsr_tuning_product_read(const tsr_tuning_product *product, tsr_gemm_types *types, int *form,
                                    tsr_error *error);
 const char *tsr_tuning_form_name(int form);
+const char *tsr_tuning_level_name(tsr_tuning_level level);
 
-/* Appends the rows of a document, which `file` names. Errors: FORMAT with the place, MISMATCH, OUT_OF_MEMORY;
- * then nothing is appended. */
+/* Appends the rows of a document, which `file` names; an empty one has none. Errors: FORMAT with the place,
+ * MISMATCH, OUT_OF_MEMORY; then nothing is appended. */
 tsr_status tsr_tuned_list_parse(tsr_tuned_list *list, const char *text, size_t bytes, const char *file,
                                 tsr_error *error);
 /* The user's rows, then those that are built in; a file that is damaged is a warning. */
@@ -77,7 +81,7 @@ tsr_status tsr_tuned_list_read(tsr_tuned_list *list, tsr_context *context, const
 void tsr_tuned_list_free(tsr_tuned_list *list);
 
 /* Whether a variant keeps the limits of its family on this device: local memory, work-group size, registers.
- * Errors: UNSUPPORTED, naming the limit. */
+ * Errors: UNSUPPORTED, with the parameter, its value and the limit. */
 tsr_status tsr_tuning_check(const tsr_device *device, tsr_gemm_types types, const tsr_gemm_facts *facts,
                             tsr_error *error);
 /* The backend's variant of the family of `facts`, if it has the parameters that no search changes (the form

@@ -1,14 +1,7 @@
-/* tuning_rows.c: rows as documents, "tessera.tuning/1": those that are built in, those of the user, and
- * writing more. */
+/* tuning_rows.c: reading rows from documents, "tessera.tuning/1": those that are built in, and the user's. */
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/gemm_json.h"
 #include "base/memory.h"
@@ -16,7 +9,6 @@
 #include "device/tuning.h"
 #include <tessera/version.h>
 
-static const char schema[] = "tessera.tuning/1";
 enum { FILES_MAX = 256 };
 
 void tsr_tuned_list_free(tsr_tuned_list *list) {
@@ -71,6 +63,16 @@ static bool is_parameter(const char *key) {
   return index < tsr_gemm_parameter_count();
 }
 
+/* Those that are not 0 belong to its family. */
+static tsr_status check_parameters(const tsr_gemm_facts *facts, const char *place, tsr_error *error) {
+  tsr_gemm_facts copy = *facts;
+  for (int i = 0; i < tsr_gemm_parameter_count(); i++)
+    if (*tsr_gemm_parameter(&copy, i) && !tsr_gemm_family_has(copy.family, i))
+      return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s: family %s has no such parameter; take it out", place,
+                      tsr_gemm_parameter_name(i), tsr_gemm_family_name(copy.family));
+  return TSR_OK;
+}
+
 /* A parameter that is not known here belongs to another version. */
 static tsr_status read_variant(const json_t *json, const char *path, tsr_tuned *out, tsr_error *error) {
   json_t *variant, *value;
@@ -88,6 +90,7 @@ static tsr_status read_variant(const json_t *json, const char *path, tsr_tuned *
   if (out->facts.family == TSR_GEMM_NONE)
     return tsr_fail(error, TSR_ERROR_FORMAT, "%s.family: \"%s\" is not a GEMM family", place,
                     tsr_gemm_family_name(TSR_GEMM_NONE));
+  TSR_RETURN_IF_FAILED(check_parameters(&out->facts, place, error));
   tsr_gemm_facts_format(&out->facts, out->row.variant, sizeof out->row.variant);
   return TSR_OK;
 }
@@ -124,7 +127,8 @@ tsr_status tsr_tuned_list_parse(tsr_tuned_list *list, const char *text, size_t b
   tsr_status status = TSR_OK;
   json_t *document = NULL, *rows, *item;
   size_t before = list->count, index;
-  TSR_TRY(tsr_json_parse(text, bytes, file, schema, &document, error));
+  if (!bytes) return TSR_OK;
+  TSR_TRY(tsr_json_parse(text, bytes, file, TSR_TUNING_SCHEMA, &document, error));
   TSR_TRY(tsr_json_array(document, file, "rows", &rows, error));
   json_array_foreach(rows, index, item) {
     char path[32];
@@ -160,7 +164,7 @@ static tsr_status read_file(tsr_tuned_list *list, tsr_context *context, const ch
   char *text = NULL;
   size_t bytes = 0, first = list->count;
   tsr_error failure = {0};
-  tsr_status status = tsr_file_read(path, &text, &bytes, &failure);
+  tsr_status status = tsr_regular_file_read(path, &text, &bytes, &failure);
   if (status == TSR_OK) status = tsr_tuned_list_parse(list, text, bytes, path, &failure);
   for (size_t i = first; i < list->count; i++) list->items[i].user = true;
   free(text);
@@ -212,130 +216,4 @@ tsr_status tsr_tuned_list_read(tsr_tuned_list *list, tsr_context *context, const
                                tsr_error *error) {
   TSR_RETURN_IF_FAILED(read_folder(list, context, error));
   return read_built_in(list, context, built_in, error);
-}
-
-/* ---- writing ---- */
-
-/* NULL if there is no memory, or a text is not UTF-8. */
-static json_t *row_to_json(const tsr_tuned *tuned) {
-  const tsr_tuning_row *row = &tuned->row;
-  const tsr_tuning_product *product = &row->product;
-  return json_pack("{s:{s:s, s:s, s:s}, s:s, s:s, s:I, s:I, s:I, s:o, s:{s:f, s:s, s:s, s:s}}", "match",
-                   "vendor", row->vendor, "architecture", row->architecture, "device", row->device, "types",
-                   product->types, "form", product->form, "m", (json_int_t)product->m, "n",
-                   (json_int_t)product->n, "k", (json_int_t)product->k, "variant",
-                   tsr_gemm_facts_to_json(&tuned->facts), "provenance", "gflops", row->gflops, "driver",
-                   row->driver, "date", row->date, "version", row->version);
-}
-
-/* Whether one row takes the other's place. */
-static bool same_place(const tsr_tuning_row *a, const tsr_tuning_row *b) {
-  const tsr_tuning_product *x = &a->product, *y = &b->product;
-  return !strcmp(a->vendor, b->vendor) && !strcmp(a->architecture, b->architecture) &&
-         !strcmp(a->device, b->device) && !strcmp(x->types, y->types) && !strcmp(x->form, y->form) &&
-         x->m == y->m && x->n == y->n && x->k == y->k;
-}
-
-static tsr_status merge(tsr_tuned_list *list, const tsr_tuning_row *row, tsr_error *error) {
-  tsr_tuned tuned = {.row = *row};
-  TSR_RETURN_IF_FAILED(tsr_gemm_facts_parse(row->variant, &tuned.facts, error));
-  TSR_RETURN_IF_FAILED(tsr_tuning_product_read(&row->product, &tuned.types, &tuned.form, error));
-  size_t place = 0;
-  while (place < list->count && !same_place(&list->items[place].row, row)) place++;
-  if (place == list->count) {
-    if (!TSR_GROW(list->items, list->count, list->capacity))
-      return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for tuning rows");
-    list->count++;
-  }
-  list->items[place] = tuned;
-  return TSR_OK;
-}
-
-static tsr_status make_folders(char *path, tsr_error *error) {
-  for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-    *slash = 0;
-    int code = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
-    if (code) tsr_fail(error, TSR_ERROR_IO, "cannot make the folder %s: %s", path, strerror(code));
-    *slash = '/';
-    if (code) return TSR_ERROR_IO;
-  }
-  return TSR_OK;
-}
-
-static tsr_status write_document(const char *path, const tsr_tuned_list *list, tsr_error *error) {
-  tsr_status status = TSR_OK;
-  json_t *rows = json_array(), *document = NULL;
-  char *temporary = tsr_text_format("%s.%ld", path, (long)getpid());
-  bool written = false;
-  for (size_t i = 0; i < list->count; i++)
-    if (json_array_append_new(rows, row_to_json(&list->items[i])))
-      TSR_THROW(TSR_ERROR_INVALID_ARGUMENT, "tuning row %zu: its texts must be UTF-8", i);
-  document = json_pack("{s:s, s:O}", "schema", schema, "rows", rows);
-  if (!document || !temporary) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for tuning rows");
-  written = !json_dump_file(document, temporary, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-  if (!written || rename(temporary, path)) {
-    int code = errno;
-    TSR_THROW(TSR_ERROR_IO, "cannot write '%s': %s: check the path, and the space there", path,
-              strerror(code));
-  }
-done:
-  if (status != TSR_OK && temporary) unlink(temporary);
-  free(temporary);
-  json_decref(document);
-  json_decref(rows);
-  return status;
-}
-
-/* The device's name, in which only letters, digits, dots and dashes stay what they are. */
-static char *default_path(tsr_context *context, const tsr_tuning_row *row) {
-  const char *name = row->device[0] ? row->device : row->architecture[0] ? row->architecture : "tuning";
-  const char *folder = tsr_context_tuning_folder(context);
-  char *path = tsr_text_format("%s/%s.json", *folder ? folder : ".", name);
-  for (char *c = path ? path + strlen(path) - strlen(name) - 5 : NULL; c && *c; c++)
-    if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
-          strchr(".-_", *c)))
-      *c = '_';
-  return path;
-}
-
-/* Of the folder of a file, so that nothing is left behind: who merges rows into one there does so alone. -1
- * where file systems cannot lock a folder, or there is none: go on without. */
-static int lock_folder(const char *path) {
-  const char *slash = strrchr(path, '/');
-  char *folder = !slash ? tsr_text_copy(".") : tsr_text_format("%.*s", (int)(slash - path + 1), path);
-  int file = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-  free(folder);
-  while (file >= 0 && flock(file, LOCK_EX))
-    if (errno != EINTR) {
-      close(file);
-      file = -1;
-    }
-  return file;
-}
-
-tsr_status tsr_tuning_save(tsr_context *context, const char *path, const tsr_tuning_row *rows, size_t count,
-                           tsr_error *error) {
-  tsr_status status = TSR_OK;
-  tsr_tuned_list list = {0};
-  char *text = NULL, *target = NULL;
-  size_t bytes;
-  int lock = -1;
-  if (!rows || !count)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "no tuning row to write: at least 1 is expected");
-  target = path ? tsr_text_copy(path) : default_path(context, rows);
-  if (!target) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for a path");
-  if (!path) TSR_TRY(make_folders(target, error));
-  lock = lock_folder(target);
-  if (access(target, F_OK) == 0) {
-    TSR_TRY(tsr_file_read(target, &text, &bytes, error));
-    TSR_TRY(tsr_tuned_list_parse(&list, text, bytes, target, error));
-  }
-  for (size_t i = 0; i < count; i++) TSR_TRY(merge(&list, &rows[i], error));
-  TSR_TRY(write_document(target, &list, error));
-done:
-  if (lock >= 0) close(lock);
-  tsr_tuned_list_free(&list);
-  free(text);
-  free(target);
-  return status;
 }

@@ -1,6 +1,5 @@
-/* tuning_space.c: the variants that a search may try: for each family its parameters, their values, and what
- * they must keep to on a device. Limits here are what is known without compiling; a kernel may still refuse a
- * variant, which costs the search one compilation. */
+/* tuning_space.c: the variants that a search may try: for each family its parameters and their values, within
+ * the limits of tuning_limits.c. One that a kernel refuses nevertheless costs the search one compilation. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,17 +8,6 @@
 #include "device/tuning.h"
 
 enum { VALUES_MAX = 12, STARTS_MAX = 8 };
-
-/* What no kernel would gain from, and an array or a loop must not be given. */
-enum { TILE_MOST = 1024, PANEL_MOST = 256, BLOCK_MOST = 1 << 16, SPLIT_MOST = 64, SMALL_MOST = 64 };
-
-/* What a limit is asked of. */
-typedef struct subject {
-  const tsr_device *device;
-  tsr_gemm_types types;
-  const tsr_gemm_facts *facts;
-  int64_t element_bytes; /* of what local memory and registers hold */
-} subject;
 
 /* For which products a parameter counts: where operands are read as they are stored, or copied; those of few
  * rows, for which a kernel of its own has others. */
@@ -33,31 +21,12 @@ typedef struct axis {
   int32_t values[VALUES_MAX];
 } axis;
 
-/* The first that does not keep ends a check: ranges come before what multiplies and divides. */
-typedef struct limit {
-  const char *text; /* "local memory" */
-  bool (*keeps)(const subject *s);
-} limit;
-
 #define AXIS(field, when, ...)                                                                               \
   {                                                                                                          \
 #field, offsetof(tsr_gemm_facts, field), when, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t), {     \
       __VA_ARGS__                                                                                            \
     }                                                                                                        \
   }
-
-static bool divides(int32_t part, int32_t whole) {
-  return part > 0 && whole % part == 0;
-}
-
-static bool within(int32_t value, int32_t least, int32_t most) {
-  return value >= least && value <= most;
-}
-
-/* OpenCL has such vectors. */
-static bool is_vector(int32_t elements) {
-  return elements == 1 || elements == 2 || elements == 4 || elements == 8 || elements == 16;
-}
 
 /* ---- panel: cl_kernels/gemm_panel.cl ---- */
 
@@ -78,45 +47,6 @@ static const axis panel_axes[] = {
 /* Only where weights may take another form: the others follow from the panel. */
 static const axis panel_width_axes[] = {AXIS(panel, ALWAYS, 8, 16, 24, 32, 48, 64)};
 
-static bool panel_ranges(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  return is_vector(f->vector) && within(f->panel, 1, PANEL_MOST) && within(f->tile_m, 1, SMALL_MOST) &&
-         within(f->prefetch, 0, 1) && within(f->stored_k_block, 1, BLOCK_MOST) &&
-         within(f->stored_row_block, 0, BLOCK_MOST) && within(f->stored_panels, 1, BLOCK_MOST) &&
-         within(f->copied_k_block, 1, BLOCK_MOST) && within(f->copied_row_block, 1, BLOCK_MOST) &&
-         within(f->copied_panels, 1, BLOCK_MOST);
-}
-
-/* The kernel for few rows holds small_m rows of sums. */
-static bool panel_small(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  return within(f->small_m, 0, SMALL_MOST) && within(f->small_k_block, f->small_m > 0, BLOCK_MOST) &&
-         within(f->small_fetch, 0, BLOCK_MOST) && within(f->small_fetch_row, 0, BLOCK_MOST);
-}
-
-/* Sums, one row of the panel, one element of A. */
-static bool panel_registers(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  int64_t vectors = f->panel / f->vector;
-  return !s->device->vector_registers || f->tile_m * vectors + vectors + 1 <= s->device->vector_registers;
-}
-
-static bool panel_multiples(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  return divides(f->vector, f->panel) && divides(4, f->panel) && divides(f->panel, f->stored_k_block) &&
-         divides(f->panel, f->copied_k_block) && divides(f->tile_m, f->stored_row_block) &&
-         divides(f->tile_m, f->copied_row_block);
-}
-
-static bool panel_local_memory(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  const int64_t pad = 16, most = (int64_t)s->device->info.local_memory_bytes / s->element_bytes;
-  int64_t stored = (int64_t)f->stored_row_block * (f->stored_k_block + pad);
-  int64_t copied =
-      (int64_t)f->copied_row_block * (f->copied_k_block + pad) + (int64_t)f->copied_k_block * f->panel + pad;
-  return stored <= most && copied <= most;
-}
-
 static int32_t down_to_multiple(int32_t value, int32_t of) {
   int32_t whole = of > 0 ? value / of * of : value;
   return value && !whole ? of : whole;
@@ -131,14 +61,6 @@ static void panel_follow(tsr_gemm_facts *f) {
   f->copied_k_block = down_to_multiple(f->copied_k_block, f->panel);
 }
 
-static const limit panel_limits[] = {
-    {"ranges: vector 1 to 16, panel 1 to 256, tile_m 1 to 64, blocks and panels 1 to 65536", panel_ranges},
-    {"few rows: small_m 0 to 64, and with it small_k_block from 1 on", panel_small},
-    {"multiples: blocks of k of panel, blocks of rows of tile_m, panel of vector", panel_multiples},
-    {"registers: tile_m x panel sums beside one row of the panel", panel_registers},
-    {"local memory: the copies of a block", panel_local_memory},
-};
-
 /* ---- tile: cl_kernels/gemm_tile.cl ---- */
 
 static const axis tile_axes[] = {
@@ -152,51 +74,6 @@ static const axis tile_axes[] = {
     AXIS(split_k, ALWAYS, 1, 4, 16),
 };
 
-static bool tile_ranges(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  const bool sub_group =
-      !f->sub_group || (f->sub_group >= 8 && f->sub_group <= 64 && divides(f->sub_group, 64));
-  return !f->panel && is_vector(f->vector) && within(f->tile_m, 1, TILE_MOST) &&
-         within(f->tile_n, 1, TILE_MOST) && within(f->tile_k, 1, TILE_MOST) &&
-         within(f->item_m, 1, TILE_MOST) && within(f->item_n, 1, TILE_MOST) && within(f->buffers, 1, 2) &&
-         within(f->split_k, 0, SPLIT_MOST) && sub_group;
-}
-
-static bool tile_multiples(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  return divides(f->item_m, f->tile_m) && divides(f->item_n, f->tile_n) && divides(f->vector, f->item_m) &&
-         divides(f->vector, f->item_n) && divides(f->vector, f->tile_k);
-}
-
-static bool group_fits(const subject *s, int64_t items) {
-  return items > 0 && (!s->device->work_group_size || (uint64_t)items <= s->device->work_group_size);
-}
-
-static bool tile_group(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  return group_fits(s, (int64_t)(f->tile_m / f->item_m) * (f->tile_n / f->item_n));
-}
-
-/* 32-bit registers: sums, and one row and column of the operands; a work-item has at most 255. */
-static bool tile_registers(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  const int64_t most = 160, m = f->item_m, n = f->item_n;
-  return (m * n + m + n) * (s->element_bytes / 4) <= most;
-}
-
-static bool tile_local_memory(const subject *s) {
-  return tsr_gemm_tile_local_bytes(s->facts, s->types) <= s->device->info.local_memory_bytes;
-}
-
-static const limit tile_limits[] = {
-    {"ranges: vector 1 to 16, tiles and items 1 to 1024, buffers 1 or 2, split_k 0 to 64, no panels",
-     tile_ranges},
-    {"multiples: tiles of items, item_n and tile_k of vector", tile_multiples},
-    {"work-group size: tile_m/item_m x tile_n/item_n", tile_group},
-    {"registers: item_m x item_n sums", tile_registers},
-    {"local memory: the tiles of both operands", tile_local_memory},
-};
-
 /* ---- mma: cl_kernels/gemm_mma.cl ---- */
 
 static const axis mma_axes[] = {
@@ -204,45 +81,6 @@ static const axis mma_axes[] = {
     AXIS(warp_m, ALWAYS, 16, 32, 64, 128),  AXIS(warp_n, ALWAYS, 16, 32, 64, 128),
     AXIS(tile_k, ALWAYS, 16, 32, 64),       AXIS(stages, ALWAYS, 2, 3, 4),
     AXIS(split_k, ALWAYS, 1, 4, 16),
-};
-
-static bool mma_ranges(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  return !f->panel && tsr_mma_size_of(f->instruction).warp && within(f->tile_m, 1, TILE_MOST) &&
-         within(f->tile_n, 1, TILE_MOST) && within(f->tile_k, 1, TILE_MOST) &&
-         within(f->warp_m, 1, TILE_MOST) && within(f->warp_n, 1, TILE_MOST) && within(f->stages, 2, 8) &&
-         within(f->split_k, 0, SPLIT_MOST) && within(f->emulated, 0, 1);
-}
-
-static bool mma_multiples(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  const tsr_mma_size size = tsr_mma_size_of(f->instruction);
-  return divides(f->warp_m, f->tile_m) && divides(f->warp_n, f->tile_n) && divides(size.rows, f->warp_m) &&
-         divides(size.cols, f->warp_n);
-}
-
-static bool mma_group(const subject *s) {
-  return group_fits(s, (int64_t)tsr_gemm_mma_items(s->facts));
-}
-
-/* Sums of a warp, over its work-items. */
-static bool mma_registers(const subject *s) {
-  const tsr_gemm_facts *f = s->facts;
-  const int32_t most = 256;
-  return f->warp_m * f->warp_n / tsr_mma_size_of(f->instruction).warp <= most;
-}
-
-static bool mma_local_memory(const subject *s) {
-  return tsr_gemm_mma_local_bytes(s->facts) <= s->device->info.local_memory_bytes;
-}
-
-static const limit mma_limits[] = {
-    {"ranges: a known instruction, tiles and warps 1 to 1024, stages 2 to 8, split_k 0 to 64, no panels",
-     mma_ranges},
-    {"multiples: tiles of warps, warps of the instruction", mma_multiples},
-    {"work-group size: tile_m/warp_m x tile_n/warp_n warps", mma_group},
-    {"registers: warp_m x warp_n sums", mma_registers},
-    {"local memory: the stages of both operands", mma_local_memory},
 };
 
 /* ---- families ---- */
@@ -255,28 +93,13 @@ static const struct {
   size_t axis_count;
   const axis *width_axes;
   size_t width_count;
-  const limit *limits;
-  size_t limit_count;
   void (*follow)(tsr_gemm_facts *facts);
 } families[TSR_GEMM_FAMILY_COUNT] = {
     [TSR_GEMM_PANEL] = {panel_axes, COUNT(panel_axes), panel_width_axes, COUNT(panel_width_axes),
-                        panel_limits, COUNT(panel_limits), panel_follow},
-    [TSR_GEMM_TILE] = {tile_axes, COUNT(tile_axes), NULL, 0, tile_limits, COUNT(tile_limits), NULL},
-    [TSR_GEMM_MMA] = {mma_axes, COUNT(mma_axes), NULL, 0, mma_limits, COUNT(mma_limits), NULL},
+                        panel_follow},
+    [TSR_GEMM_TILE] = {tile_axes, COUNT(tile_axes), NULL, 0, NULL},
+    [TSR_GEMM_MMA] = {mma_axes, COUNT(mma_axes), NULL, 0, NULL},
 };
-
-tsr_status tsr_tuning_check(const tsr_device *device, tsr_gemm_types types, const tsr_gemm_facts *facts,
-                            tsr_error *error) {
-  const subject s = {device, types, facts, (int64_t)tsr_dtype_bytes(tsr_gemm_dtype_c(types))};
-  char variant[TSR_VARIANT_BYTES];
-  for (size_t i = 0; i < families[facts->family].limit_count; i++) {
-    const limit *limit = &families[facts->family].limits[i];
-    if (!limit->keeps(&s))
-      return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s on %s: it must keep to %s; change what does not",
-                      tsr_gemm_facts_format(facts, variant, sizeof variant), device->info.name, limit->text);
-  }
-  return TSR_OK;
-}
 
 /* The backend's list, or the device's one variant. */
 static void offer(const tsr_device *device, tsr_gemm_types types, int preference, tsr_gemm_facts *out) {

@@ -12,7 +12,7 @@
 #include "exec/tensor.h"
 #include "io/convert.h"
 
-enum { COPIES_MAX = 1 << 16, MARK_BYTES = 16 };
+enum { MARK_BYTES = 16 };
 
 /* An operand: its matrix, and the buffers that hold it; several of b alone. */
 typedef struct operand {
@@ -47,9 +47,9 @@ static tsr_status check_sizes(int64_t m, int64_t n, int64_t k, const tsr_gemm_op
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
                     "product of m = %" PRId64 ", n = %" PRId64 ", k = %" PRId64 ": each must be at least 1",
                     m, n, k);
-  if (options->copies < 0 || options->copies > COPIES_MAX)
+  if (options->copies < 0 || options->copies > TSR_GEMM_COPIES_MAX)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%" PRId64 " copies of b: expected 0 to %d",
-                    options->copies, COPIES_MAX);
+                    options->copies, TSR_GEMM_COPIES_MAX);
   if (options->activate && (unsigned)options->activation >= TSR_UNARY_COUNT)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "activation %d of a product: at most %d",
                     (int)options->activation, TSR_UNARY_COUNT - 1);
@@ -293,7 +293,6 @@ static tsr_status run_marked(tsr_gemm *gemm, int64_t count, double *seconds, dou
                              tsr_error *error) {
   tsr_device *device = gemm->device;
   tsr_device_span span = {0};
-  double begin, end;
   if (!gemm->mark) TSR_RETURN_IF_FAILED(tsr_buffer_create(device, MARK_BYTES, &gemm->mark, error));
   const double host_begin = tsr_clock_seconds();
   device->ops->span_watch(device, &span);
@@ -301,9 +300,8 @@ static tsr_status run_marked(tsr_gemm *gemm, int64_t count, double *seconds, dou
   if (status == TSR_OK) status = run_all(gemm, count, seconds, error);
   const double host = tsr_clock_seconds() - host_begin;
   device->ops->span_watch(device, NULL);
-  bool told = device->ops->span_take(device, &span, &begin, &end);
-  /* It ran within what the host saw; clocks may differ a little. */
-  if (told && status == TSR_OK && end > begin && end - begin <= 1.02 * host) *device_seconds = end - begin;
+  const double own = tsr_device_span_seconds(device, &span, host);
+  if (status == TSR_OK) *device_seconds = own;
   return status;
 }
 

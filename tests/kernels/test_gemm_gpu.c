@@ -196,12 +196,26 @@ static void test_tall_matrices(void **state) {
   tsr_device_close(&device);
 }
 
+/* What was tested is part of a verdict's key: every shape of the family, no other's. */
+static void test_names(void **state) {
+  (void)state;
+  char tile[512], reference[512], other[512];
+  const tsr_gemm_facts facts = {.family = TSR_GEMM_REFERENCE};
+  tsr_opencl_self_test_name(&variants[0], TSR_GEMM_TYPES_F32, 0, tile, sizeof tile);
+  tsr_opencl_self_test_name(&facts, TSR_GEMM_TYPES_F32, 0, reference, sizeof reference);
+  tsr_opencl_self_test_name(&variants[0], TSR_GEMM_TYPES_F32, 2, other, sizeof other);
+  assert_non_null(
+      strstr(tile, "self-test 1, f32 0: 67x139x129 epilogue 68x140x132 7x75x4099 1027x1025x517 large"));
+  assert_string_equal(reference, "self-test 1, f32 0: 67x43x129");
+  assert_string_not_equal(tile, other);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_fit),           cmocka_unit_test(test_scalar),
       cmocka_unit_test(test_variants),      cmocka_unit_test(test_types),
       cmocka_unit_test(test_mistakes),      cmocka_unit_test(test_tall_products),
-      cmocka_unit_test(test_tall_matrices),
+      cmocka_unit_test(test_tall_matrices), cmocka_unit_test(test_names),
   };
   return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

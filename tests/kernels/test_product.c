@@ -171,6 +171,38 @@ static bool spy_take(tsr_device *device, tsr_device_span *span, double *begin, d
   return false;
 }
 
+static double told; /* what the device says that commands took */
+
+static bool tell(tsr_device *device, tsr_device_span *span, double *begin, double *end) {
+  (void)device, (void)span;
+  *begin = 1, *end = 1 + told;
+  return true;
+}
+
+/* A time that the host's contradicts is not believed: rusticl says 1 ns of everything. */
+static void test_spans(void **state) {
+  static const struct {
+    double told, host;
+    bool sane;
+  } rows[] = {{0.9, 1, true},     {0.2, 1, true},     {1.01, 1, true},     {0.05, 1, false},
+              {1.1, 1, false},    {1e-9, 1, false},   {1e-9, 1e-5, false}, {-1, 1, false},
+              {5e-6, 8e-5, true}, {0.5, 1e-3, false}, {2e-7, 1e-6, false}};
+  tsr_device *device = open_device(*state, "host", NULL);
+  const tsr_device_ops *own = device->ops;
+  tsr_device_ops ops = *own;
+  ops.span_take = tell;
+  device->ops = &ops;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    tsr_device_span span = {0};
+    told = rows[i].told;
+    double seconds = tsr_device_span_seconds(device, &span, rows[i].host);
+    if ((seconds > 0) != rows[i].sane || (seconds > 0 && fabs(seconds - told) > 1e-12))
+      fail_msg("%g s of the device's in %g s of the host's: %g", told, rows[i].host, seconds);
+  }
+  device->ops = own;
+  tsr_device_close(&device);
+}
+
 /* A run goes on with the copy behind that of the last; times are switched off after a run that failed too. */
 static void test_runs(void **state) {
   tsr_device *device = open_device(*state, "host", NULL);
@@ -364,10 +396,15 @@ static void test_defaults_keep_limits(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_host),          cmocka_unit_test(test_device),
-      cmocka_unit_test(test_copies),        cmocka_unit_test(test_runs),
-      cmocka_unit_test(test_errors),        cmocka_unit_test(test_row_is_used),
-      cmocka_unit_test(test_row_gives_way), cmocka_unit_test(test_defaults_keep_limits),
+      cmocka_unit_test(test_host),
+      cmocka_unit_test(test_device),
+      cmocka_unit_test(test_copies),
+      cmocka_unit_test(test_runs),
+      cmocka_unit_test(test_spans),
+      cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_row_is_used),
+      cmocka_unit_test(test_row_gives_way),
+      cmocka_unit_test(test_defaults_keep_limits),
   };
   return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
 }

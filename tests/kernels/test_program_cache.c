@@ -356,6 +356,14 @@ static void remove_file_in(const char *folder, const char *file) {
   unlink(path);
 }
 
+/* Errors and warnings, one a line. */
+static int count_alarms(const fixture *f) {
+  int count = 0;
+  for (const char *line = f->log; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+    count += atoi(line) <= TSR_LOG_WARNING;
+  return count;
+}
+
 /* A kernel that computes nothing fails its self-test, one that does not compile shows its build log. */
 static void test_broken_kernels(void **state) {
   static const char does_nothing[] =
@@ -386,8 +394,11 @@ static void test_broken_kernels(void **state) {
   assert_non_null(strstr(error.build_log, "gemm_reference.cl"));
   write_kernel(f->folder, "gemm_panel.cl", "#error on purpose\n");
   remove_file_in(f->folder, "gemm_reference.cl");
+  clear_log(f);
   device = open_device(f, test_selector(), NULL);
   assert_int_not_equal(device->gemm[TSR_F32].family, TSR_GEMM_PANEL);
+  if (count_alarms(f) > 1) fail_msg("one fault takes more than a line:\n%s", f->log);
+  assert_int_equal(count_alarms(f), count_in_log(f, "on purpose; TSR_LOG=device:debug"));
   tsr_device_close(&device);
   remove_file_in(f->folder, "gemm_panel.cl");
   tsr_context_destroy(&f->context);

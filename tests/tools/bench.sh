@@ -33,6 +33,11 @@ fi
 # Cold: copies of the weight, 40 kB each.
 works "${short[@]}" --shapes 1x100x100 --cold 400kB --json
 holds 'd["cold_bytes"] == 400000'
+refuses 1 "--cold 1.00 TB for each of 1 contender, but " "${short[@]}" --shapes 1x100x100 --cold 1TB
+run "${short[@]}" --shapes 1x2x2 --cold 400MB
+[ "$code" = 1 ] || fail "too many copies: exit code $code"
+grep -q -e '--cold 400 MB would be 25000000 copies of a weight of 16 B, the limit is 65536: say less than 1.05 MB' \
+  "$work/err" || fail "not said: $(cat "$work/err")"
 
 # A file of shapes, and what is wrong with one.
 printf '# two products\n 8 16 24\n\n5x6x7 # also like this\n' >"$work/shapes"
@@ -42,7 +47,7 @@ printf '8 16 24\n8 16\n' >"$work/shapes"
 run "${short[@]}" --shapes "$work/shapes"
 [ "$code" = 1 ] || fail "a damaged file of shapes: exit code $code"
 grep -q 'line 2: expected M N K' "$work/err" || fail "not said: $(cat "$work/err")"
-run "${short[@]}" --shapes nonsense --json
+run "${short[@]}" --shapes "$work" --json
 holds 'd["error"]["status"] == "TSR_ERROR_IO"'
 
 # Yardsticks that are built in alternate with ours; the others are refused in one line.
@@ -66,6 +71,5 @@ if [ "$code" = 0 ]; then
   holds 'd["cores"] == 1 and d["products"][0]["clock"] == "cpu"'
 fi
 
-refuses 1 "--against 'mkl'" "${short[@]}" --shapes 4x4x4 --against mkl
 refuses 1 "--cores is 1024" "${short[@]}" --shapes 4x4x4 --cores 1024
 finish

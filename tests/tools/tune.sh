@@ -11,6 +11,22 @@ holds 'd["products"][0]["current"]["variant"] == d["products"][0]["best"]["varia
 works tune --device host --shapes 8x8x8 --budget 5s
 grep -q '^kept: ' "$work/out" || fail "not said that nothing was faster: $(cat "$work/out")"
 [ ! -e "$TESSERA_TUNING" ] || fail "a row was written for what was in force already"
+works tune --explain 64 64 64 --device host --json
+holds 'd["schema"] == "tessera.explain/1" and d["row"] is None and d["why"] and d["variant"].startswith("host ")'
+
+# Shapes for which there was no time are told, each in a line.
+works tune --device host --shapes 8x8x8,8x8x9,8x8x10 --budget 0.0001s
+[ "$(grep -cE '^ +8 +8 +(9|10)  not searched: the time was up; give --budget more$' "$work/out")" = 2 ] ||
+  fail "shapes are missing: $(cat "$work/out")"
+works tune --device host --shapes 8x8x8,8x8x9 --budget 0.0001s --json
+holds '[p["k"] for p in d["not_searched"]] == [9] and d["not_searched"][0]["why"] and len(d["products"]) == 1'
+
+# Where rows go is looked at before the search.
+echo '{' >"$work/damaged.json"
+: >"$work/empty.json"
+refuses 1 "damaged.json: not JSON" tune --device host --shapes 8x8x8 --budget 1h -o "$work/damaged.json"
+refuses 1 "cannot write '$work': Is a directory" tune --device host --shapes 8x8x8 --budget 1h -o "$work"
+works tune --device host --shapes 8x8x8 --budget 1s -o "$work/empty.json"
 
 # A result that is far off in one element is found. The host backend has no kernel to break.
 has_device pocl || finish
@@ -106,7 +122,7 @@ cp "$TESSERA_TUNING"/*.json "$work/out"
 holds 'd["schema"] == "tessera.tuning/1" and d["rows"][0]["m"] == 64 and d["rows"][0]["match"]["device"]'
 holds 'd["rows"][0]["provenance"]["gflops"] > 0 and d["rows"][0]["provenance"]["driver"]'
 works tune --explain 64 64 100 --device pocl
-grep -q '^row *nn, m = 64, n = 64, k = 64: the nearest, at distance 0.45' "$work/out" || fail "$(cat "$work/out")"
+grep -q '^row *nn, m = 64, n = 64, k = 64: at distance 0.45, for ' "$work/out" || fail "$(cat "$work/out")"
 grep -q ': 1 of the user' "$work/out" || fail "no row of the user: $(cat "$work/out")"
 works run gemm 64 64 64 --device pocl --check
 works bench gemm --device pocl --shapes 64x64x64 --seconds 0.02
@@ -124,6 +140,18 @@ echo '{' >"$TESSERA_TUNING/damaged.json"
 works tune --explain 64 64 64 --device pocl
 grep -q 'damaged.json: not JSON: line' "$work/err" || fail "no warning: $(cat "$work/err")"
 
+# A kernel that the row of a user breaks is one line, and the default takes over.
+rm -r "$TESSERA_TUNING"
+give_rows 64:16
+slow_kernel "
+#if AS_STORED && ROW_BLOCK == $rows
+#error \"refused by the test\"
+#endif"
+TSR_KERNEL_PATH=$work/kernels works bench gemm --device pocl --shapes 64x64x64 --seconds 0.02
+# The driver's compiler says a line of its own.
+[ "$(grep -vc 'error generated\.$' "$work/err")" = 1 ] || fail "not one line: $(cat "$work/err")"
+grep -q 'is passed over: .*refused by the test.*; TSR_LOG=device:debug' "$work/err" || fail "not said: $(cat "$work/err")"
+
 # --output writes there, and leaves the folder alone; what was found before a shape fails is written.
 rm -r "$TESSERA_TUNING"
 give_rows 64:16 1000:24
@@ -132,13 +160,44 @@ slow_kernel "
 #error \"refused by the test\"
 #endif"
 export TSR_KERNEL_PATH=$work/kernels
-run tune --device pocl --shapes 64x64x64,1000x64x64 --budget 50s --output "$work/rows.json"
+ln -s rows.json "$work/link.json"
+run tune --device pocl --shapes 64x64x64,1000x64x64,64x64x65 --budget 50s --output "$work/link.json"
 [ "$code" = 1 ] || fail "the second shape fails: exit code $code, expected 1: $(cat "$work/out")"
 grep -q "the variant in force, panel .* stored_row_block=$((24 * tile_rows)) " "$work/err" || fail "not said why: $(cat "$work/err")"
 grep -q '^1 row written to ' "$work/out" || fail "the row is not told of: $(cat "$work/out")"
+grep -qE '^ +64 +64 +65  not searched: the one before it failed$' "$work/out" || fail "not told: $(cat "$work/out")"
+[ -L "$work/link.json" ] || fail "the link was replaced"
 unset TSR_KERNEL_PATH
 [ "$(ls "$TESSERA_TUNING")" = given.json ] || fail "the folder was written to: $(ls "$TESSERA_TUNING")"
 cp "$work/rows.json" "$work/out"
 holds 'len(d["rows"]) == 1 and d["rows"][0]["m"] == 64'
+
+# Stopped when the fourth variant is tried, of which the second is the fast one: what was found is written, one line says
+# so, and the program ends by the signal.
+export TSR_KERNEL_PATH=$work/kernels
+for signal in INT TERM; do
+  rm -f "$work/rows.json"
+  python3 - "$signal" "$work" "$tessera" tune --device pocl --shapes 64x64x64,64x64x65 --budget 5m -o "$work/rows.json" <<'PYTHON' ||
+import signal, subprocess, sys, time
+number = getattr(signal, "SIG" + sys.argv[1])
+with open(sys.argv[2] + "/out", "w") as out, open(sys.argv[2] + "/err", "w") as err:
+    tune = subprocess.Popen(sys.argv[3:], stdout=out, stderr=err, stdin=subprocess.DEVNULL,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    seen, end = set(), time.time() + 100
+    while len(seen) < 4 and time.time() < end and tune.poll() is None:
+        seen |= set(open(f"/proc/{tune.pid}/task/{tune.pid}/children").read().split())
+        time.sleep(0.01)
+    tune.send_signal(number)
+    sys.exit(tune.wait(60) != -number)
+PYTHON
+    fail "not ended by SIG$signal: $(cat "$work/out" "$work/err")"
+  [ "$(cat "$work/err")" = "tessera tune: stopped by SIG$signal: 1 of 2 shapes were searched, 1 row written to $work/rows.json" ] ||
+    fail "not one line that says so: $(cat "$work/err")"
+  grep -qE '^ +64 +64 +64 .* stopped ' "$work/out" || fail "the search is not said to be stopped: $(cat "$work/out")"
+  grep -q '64     65  not searched: tune was stopped$' "$work/out" || fail "not told: $(cat "$work/out")"
+  cp "$work/rows.json" "$work/out"
+  holds 'len(d["rows"]) == 1 and d["rows"][0]["k"] == 64'
+done
+unset TSR_KERNEL_PATH
 refuses 1 "cannot write '/nowhere/rows.json'" tune --device pocl --shapes 8x8x8 --output /nowhere/rows.json
 finish

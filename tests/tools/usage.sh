@@ -73,6 +73,21 @@ unexpected word 'gemm'|tune gemm
 K is '0'|tune --explain 4 4 0
 --budget is '60x', expected a time such as 60s|tune --budget 60x
 --budget is '0s'|tune --budget 0s
+--against is 'mkl', expected openblas, clblast|bench gemm --against mkl
+--shapes is 'nonsense', expected square|bench gemm --shapes nonsense
+--shapes is 'nonsense', expected square|bench gemm --shapes nonsense --json
+--shapes has '4x', expected MxNxK|bench gemm --shapes 4x4x4,4x
+--shapes has '4x4x0', expected MxNxK|tune --shapes 4x4x0
+--shapes is 'nonsense', expected square|tune --shapes nonsense
+--dtype is 'f8'|tune --dtype f8
+--output has no meaning with --explain|tune --explain 4 4 4 -o rows
+--budget has no meaning with --explain|tune --explain 4 4 4 --budget 1s
+--shapes has no meaning with --explain|tune --explain 4 4 4 --shapes square
+--candidate has no meaning with --explain|tune --explain 4 4 4 --candidate host
+--baseline has no meaning without --candidate|tune --baseline host
+--seconds has no meaning without --candidate|tune --seconds 1
+--output has no meaning with --candidate|tune --candidate host -o rows
+--panel has no meaning with --candidate|tune --candidate host --panel
 TABLE
 
 # A name may hold anything and have any length: it stays one line, that ends with what to do.

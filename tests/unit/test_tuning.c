@@ -1,5 +1,6 @@
 /* test_tuning.c: tuning rows on a device that is data only: levels, distances, what is passed over, damaged
  * files, writing, and the space of variants. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -153,6 +154,7 @@ static int found(int form, int64_t m, int64_t n, int64_t k) {
   return row ? row->facts.tile_m : 0;
 }
 
+/* Of rows that are within a factor of 4, the most specific; but not one of quite another size. */
 static void test_levels(void **state) {
   (void)state;
   load(NULL);
@@ -161,16 +163,20 @@ static void test_levels(void **state) {
   write_file("a.json", DOCUMENT(ROW(ANY, "nn", 512, 512, 512, TILE_OF("16"))));
   load(NULL);
   assert_int_equal(found(0, 512, 512, 512), 16);
-  write_file("b.json", DOCUMENT(ROW(VENDOR, "nn", 9, 9, 9, TILE_OF("32"))));
+  write_file("b.json", DOCUMENT(ROW(VENDOR, "nn", 512, 512, 1024, TILE_OF("32"))));
   load(NULL);
-  assert_int_equal(found(0, 512, 512, 512), 32); /* however far its shape is */
-  write_file("c.json", DOCUMENT(ROW(ARCHITECTURE, "nn", 9, 9, 9, TILE_OF("48"))));
+  assert_int_equal(found(0, 512, 512, 512), 32);
+  write_file("c.json", DOCUMENT(ROW(ARCHITECTURE, "nn", 512, 512, 1500, TILE_OF("48"))));
   load(NULL);
   assert_int_equal(found(0, 512, 512, 512), 48);
-  write_file("b.json", DOCUMENT(ROW(DEVICE, "nn", 9, 9, 9, TILE_OF("8"))));
+  assert_int_equal(found(0, 512, 512, 300), 32); /* beyond a factor of 4 from that of the architecture */
+  write_file("b.json", DOCUMENT(ROW(DEVICE, "nn", 512, 512, 1600, TILE_OF("8"))));
   load(NULL);
   assert_int_equal(found(0, 512, 512, 512), 8);
-  write_file("b.json", DOCUMENT(ROW("\"device\": \"card 8\"", "nn", 9, 9, 9, TILE_OF("8"))));
+  write_file("b.json", DOCUMENT(ROW(DEVICE, "nn", 9, 9, 9, TILE_OF("8"))));
+  load(NULL);
+  assert_int_equal(found(0, 512, 512, 512), 48);
+  write_file("b.json", DOCUMENT(ROW("\"device\": \"card 8\"", "nn", 512, 512, 512, TILE_OF("8"))));
   load(NULL);
   assert_int_equal(found(0, 512, 512, 512), 48);
   /* Other types have no rows. */
@@ -194,10 +200,10 @@ static void test_nearest(void **state) {
 
 static void test_passed_over(void **state) {
   (void)state;
-  /* Weights in panels; a kernel the backend does not have; one beyond local memory, or a work-group. */
+  /* Kernels the backend does not have; one beyond local memory, or a work-group. */
   write_file(
       "a.json",
-      DOCUMENT(ROW(DEVICE, "nn", 8, 8, 8, "\"variant\": {\"family\": \"tile\", \"panel\": 16}") "," ROW(
+      DOCUMENT(ROW(DEVICE, "nn", 8, 8, 8, "\"variant\": {\"family\": \"reference\", \"tile_m\": 4}") "," ROW(
           DEVICE, "nn", 8, 8, 8,
           "\"variant\": {\"family\": \"mma\", \"tile_m\": 64}") "," ROW(DEVICE, "nn", 8, 8, 8,
                                                                         TILE_OF("2048")) "," ROW(ANY, "nn", 9,
@@ -236,7 +242,7 @@ static void test_passed_over(void **state) {
   assert_int_equal(found(0, 900, 8, 4096), 0);
 }
 
-/* A row of the user goes over those that are built in, also where theirs is a more specific level. */
+/* A row of the user goes over those that are built in where it is as near and as specific; else they stay. */
 static void test_built_in(void **state) {
   (void)state;
   build_in(DOCUMENT(ROW(DEVICE, "nn", 8, 8, 8, TILE_OF("16")) "," ROW(ANY, "nn", 8, 8, 8, TILE_OF("8"))));
@@ -245,11 +251,15 @@ static void test_built_in(void **state) {
   int32_t without = device.gemm[0].tuning;
   write_file("a.json", DOCUMENT(ROW(DEVICE, "nn", 999, 8, 8, TILE_OF("48"))));
   load(NULL);
-  assert_int_equal(found(0, 8, 8, 8), 48);
-  write_file("a.json", DOCUMENT(ROW(ANY, "nn", 999, 8, 8, TILE_OF("32"))));
-  load(NULL);
-  assert_int_equal(found(0, 8, 8, 8), 32);
+  assert_int_equal(found(0, 8, 8, 8), 16);
+  assert_int_equal(found(0, 900, 8, 8), 48);
   assert_int_not_equal(device.gemm[0].tuning, without);
+  write_file("a.json", DOCUMENT(ROW(DEVICE, "nn", 8, 8, 8, TILE_OF("48"))));
+  load(NULL);
+  assert_int_equal(found(0, 8, 8, 8), 48);
+  write_file("a.json", DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("32"))));
+  load(NULL);
+  assert_int_equal(found(0, 8, 8, 8), 16);
   /* One that this device cannot use is none. */
   write_file("a.json", DOCUMENT(ROW(DEVICE, "nn", 8, 8, 8, TILE_OF("2048"))));
   load(NULL);
@@ -260,33 +270,33 @@ static void test_built_in(void **state) {
   assert_non_null(strstr(log_text, "rows.json"));
 }
 
+static int32_t fingerprint_of(const char *a, const char *b) {
+  write_file("a.json", a);
+  write_file("b.json", b);
+  load(NULL);
+  return device.gemm[0].tuning;
+}
+
 static void test_fingerprint(void **state) {
   (void)state;
-  write_file("a.json", DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("32"))));
-  load(NULL);
-  int32_t first = device.gemm[0].tuning;
+  const int32_t first = fingerprint_of(DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("32"))), DOCUMENT(""));
   assert_int_not_equal(first, 0);
   assert_int_equal(device.gemm[TSR_GEMM_TYPES_F64].tuning, 0);
-  load(NULL);
-  assert_int_equal(device.gemm[0].tuning, first);
-  write_file("b.json", DOCUMENT(ROW("\"device\": \"another\"", "nn", 8, 8, 8, TILE_OF("16"))));
-  load(NULL);
-  assert_int_equal(device.gemm[0].tuning, first); /* not in force here */
-  write_file("a.json", DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("16"))));
-  load(NULL);
-  assert_int_not_equal(device.gemm[0].tuning, first);
-  first = device.gemm[0].tuning;
-  write_file("b.json", DOCUMENT(ROW(DEVICE, "nn", 8, 8, 8, TILE_OF("16"))));
-  load(NULL);
-  assert_int_equal(device.gemm[0].tuning, first); /* the same rows, of another level */
-  write_file("a.json", DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("32"))));
-  load(NULL);
-  assert_int_equal(device.gemm[0].tuning, first); /* that level is not in force */
   char text[TSR_VARIANT_BYTES];
   tsr_gemm_facts again;
   tsr_gemm_facts_format(&device.gemm[0], text, sizeof text);
   assert_int_equal(tsr_gemm_facts_parse(text, &again, NULL), TSR_OK);
   assert_true(tsr_gemm_facts_equal(&again, &device.gemm[0], 1));
+  /* Not in force here. */
+  assert_int_equal(fingerprint_of(DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("32"))),
+                                  DOCUMENT(ROW("\"device\": \"another\"", "nn", 8, 8, 8, TILE_OF("16")))),
+                   first);
+  /* Another variant, shape, form or level. */
+  static const char *const others[] = {
+      DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("16"))), DOCUMENT(ROW(ANY, "nn", 8, 9, 8, TILE_OF("32"))),
+      DOCUMENT(ROW(ANY, "nt", 8, 8, 8, TILE_OF("32"))), DOCUMENT(ROW(DEVICE, "nn", 8, 8, 8, TILE_OF("32")))};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    assert_int_not_equal(fingerprint_of(others[i], DOCUMENT("")), first);
 }
 
 static void expect_warning(const char *text, const char *file, const char *place) {
@@ -296,7 +306,8 @@ static void expect_warning(const char *text, const char *file, const char *place
   load(NULL);
   if (!strstr(log_text, file) || !strstr(log_text, place))
     fail_msg("\"%s\" and \"%s\" are not both in: %s", file, place, log_text);
-  assert_int_equal(found(0, 8, 8, 8), 16); /* the others count */
+  assert_ptr_equal(strchr(log_text, '\n'), log_text + strlen(log_text) - 1); /* one line */
+  assert_int_equal(found(0, 8, 8, 8), 16);                                   /* the others count */
   assert_int_equal(found(0, 1, 1, 1), 16); /* and nothing of the damaged file */
 }
 
@@ -304,7 +315,7 @@ static void test_damaged(void **state) {
   (void)state;
   const char *good = ROW(ANY, "nn", 1, 1, 1, TILE_OF("32"));
   char text[4096];
-  expect_warning("", "a.json", "line 1");
+  expect_warning(" ", "a.json", "line 1");
   expect_warning("{\"schema\": \"tessera.tuning/1\",\n \"rows\": [}", "a.json", "line 2");
   expect_warning("{\"rows\": []}", "a.json", "schema");
   expect_warning("{\"schema\": \"tessera.tuning/2\", \"rows\": []}", "a.json", "tessera.tuning/2");
@@ -317,6 +328,9 @@ static void test_damaged(void **state) {
       {"\"nn\"", "\"xn\"", "xn"},
       {"\"tile\"", "\"tail\"", "tail"},
       {"\"tile_k\"", "\"tile_q\"", "rows[1].variant.tile_q"},
+      {"\"split_k\"", "\"warp_m\"", "rows[1].variant.warp_m: family tile has no such parameter"},
+      {"\"buffers\"", "\"panel\"", "rows[1].variant.panel: family tile has no such parameter"},
+      {"\"split_k\"", "\"tuning\"", "rows[1].variant.tuning"},
       {"\"tile_m\": 32", "\"tile_m\": -1", "rows[1].variant"},
       {"\"gflops\": 10", "\"gflops\": -1", "rows[1].provenance"},
       {"\"match\"", "\"mitch\"", "rows[1]"},
@@ -328,6 +342,32 @@ static void test_damaged(void **state) {
              at + strlen(changes[i][0]));
     expect_warning(text, "a.json", changes[i][2]);
   }
+}
+
+/* A pipe would wait for a writer for ever, and a folder has no text. An empty file has no rows. */
+static void test_no_files(void **state) {
+  (void)state;
+  char path[512];
+  path_of(path, "a.json");
+  alarm(60);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  write_file("b.json", DOCUMENT(ROW(ANY, "nn", 8, 8, 8, TILE_OF("16"))));
+  load(NULL);
+  alarm(0);
+  assert_int_equal(found(0, 8, 8, 8), 16);
+  assert_non_null(strstr(log_text, "a.json: it is not a regular file"));
+  remove_file("a.json");
+  assert_int_equal(mkdir(path, 0700), 0);
+  log_text[0] = 0;
+  load(NULL);
+  assert_int_equal(found(0, 8, 8, 8), 16);
+  assert_non_null(strstr(log_text, "a.json: it is not a regular file"));
+  rmdir(path);
+  log_text[0] = 0;
+  write_file("a.json", "");
+  load(NULL);
+  assert_int_equal(found(0, 8, 8, 8), 16);
+  assert_string_equal(log_text, "");
 }
 
 static tsr_tuning_row row_of(int64_t m, const char *variant, double gflops) {
@@ -371,10 +411,94 @@ static void test_save(void **state) {
   assert_int_equal(stat(path, &facts_of_file), 0);
   assert_int_equal(facts_of_file.st_size, 1);
   assert_int_equal(tsr_tuning_save(context, NULL, NULL, 0, &error), TSR_ERROR_INVALID_ARGUMENT);
-  snprintf(first.variant, sizeof first.variant, "tile tile_q=1");
-  assert_int_equal(tsr_tuning_save(context, NULL, &first, 1, &error), TSR_ERROR_FORMAT);
   assert_int_equal(tsr_tuning_save(context, "/nowhere/x.json", &second, 1, &error), TSR_ERROR_IO);
   assert_non_null(strstr(error.message, "/nowhere/x.json"));
+}
+
+static void expect_refused(const tsr_tuning_row *row, const char *part) {
+  tsr_error error = {0};
+  char path[512];
+  path_of(path, "c.json");
+  assert_int_equal(tsr_tuning_save(context, path, row, 1, &error), TSR_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(error.status, TSR_ERROR_INVALID_ARGUMENT);
+  if (!strstr(error.message, part)) fail_msg("\"%s\" is not in \"%s\"", part, error.message);
+  assert_int_not_equal(access(path, F_OK), 0);
+}
+
+/* What a reader would refuse is not written. */
+static void test_save_refuses(void **state) {
+  (void)state;
+  const tsr_tuning_row good = row_of(8, "clblast tile_m=32 tile_n=32", 1);
+  tsr_tuning_row row = good;
+  row.gflops = -1;
+  expect_refused(&row, "gflops: -1 is below 0");
+  row.gflops = NAN;
+  expect_refused(&row, "gflops is");
+  row.gflops = HUGE_VAL;
+  expect_refused(&row, "gflops is inf");
+  static const char *const variants[] = {"", "none", "tile tile_q=1", "clblast tile_m=32 panel=16"};
+  for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+    row = good;
+    snprintf(row.variant, sizeof row.variant, "%s", variants[i]);
+    expect_refused(&row, "tuning row 0");
+  }
+  row = good, row.product.types[0] = 0;
+  expect_refused(&row, "types \"\"");
+  row = good, row.product.form[0] = 0;
+  expect_refused(&row, "form \"\"");
+  row = good, row.product.k = 0;
+  expect_refused(&row, "k: 0 is not in [1,");
+  row = good, row.device[0] = '\xff';
+  expect_refused(&row, "UTF-8");
+  row = good, memset(row.vendor, 'x', sizeof row.vendor);
+  expect_refused(&row, "vendor does not end within its 64 bytes");
+  row = good, memset(row.version, 'x', sizeof row.version);
+  expect_refused(&row, "version does not end within its 16 bytes");
+}
+
+/* Not the current folder, which nobody has named. */
+static void test_save_without_folder(void **state) {
+  (void)state;
+  tsr_context *none = NULL;
+  tsr_error error = {0};
+  const tsr_tuning_row row = row_of(8, "clblast tile_m=32 tile_n=32", 1);
+  assert_int_equal(
+      tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = "", .tuning_folder = ""), &none, NULL), TSR_OK);
+  assert_int_equal(tsr_tuning_save(none, NULL, &row, 1, &error), TSR_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(error.message, "no tuning folder"));
+  assert_int_equal(tsr_tuning_save_check(none, NULL, &row, &error), TSR_ERROR_INVALID_ARGUMENT);
+  tsr_context_destroy(&none);
+}
+
+/* What is asked before a search is what would come of it after. */
+static void test_save_check(void **state) {
+  (void)state;
+  tsr_error error = {0};
+  char path[512], link_path[512];
+  struct stat facts;
+  const tsr_tuning_row row = row_of(8, "clblast tile_m=32 tile_n=32", 1);
+  assert_int_equal(tsr_tuning_save_check(context, NULL, &row, &error), TSR_OK);
+  path_of(path, "card_9.json");
+  assert_int_not_equal(access(path, F_OK), 0);
+  write_file("card_9.json", "{");
+  assert_int_equal(tsr_tuning_save_check(context, NULL, &row, &error), TSR_ERROR_FORMAT);
+  write_file("card_9.json", "");
+  assert_int_equal(tsr_tuning_save_check(context, NULL, &row, &error), TSR_OK);
+  assert_int_equal(tsr_tuning_save_check(context, "/nowhere/x.json", &row, &error), TSR_ERROR_IO);
+  assert_non_null(strstr(error.message, "cannot write '/nowhere/x.json'"));
+  assert_int_equal(tsr_tuning_save_check(context, folder, &row, &error), TSR_ERROR_IO);
+  assert_int_equal(tsr_tuning_save(context, folder, &row, 1, &error), TSR_ERROR_IO);
+  assert_int_equal(tsr_tuning_save_check(context, "/dev/null", &row, &error), TSR_OK);
+  assert_int_equal(tsr_tuning_save(context, "/dev/null", &row, 1, &error), TSR_OK);
+  /* A link stays one; what it leads to, empty so far, has the row. */
+  path_of(link_path, "b.json");
+  assert_int_equal(symlink("card_9.json", link_path), 0);
+  assert_int_equal(tsr_tuning_save_check(context, link_path, &row, &error), TSR_OK);
+  assert_int_equal(tsr_tuning_save(context, link_path, &row, 1, &error), TSR_OK);
+  assert_int_equal(lstat(link_path, &facts), 0);
+  assert_true(S_ISLNK(facts.st_mode));
+  assert_int_equal(stat(path, &facts), 0);
+  assert_true(facts.st_size > 100);
 }
 
 typedef struct text {
@@ -397,17 +521,20 @@ static void test_explain(void **state) {
   text t = {{0}};
   tsr_tuning_product product = {.types = "f32", .form = "nn", .m = 16, .n = 8, .k = 8};
   load(NULL);
-  assert_int_equal(tsr_tuning_explain(&device, &product, append, &t, NULL), TSR_OK);
+  assert_int_equal(tsr_tuning_explain(&device, &product, TSR_TUNING_TEXT, append, &t, NULL), TSR_OK);
   assert_non_null(strstr(t.data, "there is no row"));
   assert_non_null(strstr(t.data, "tile tile_m=64"));
-  write_file("a.json", DOCUMENT(ROW(VENDOR, "nn", 8, 8, 8, TILE_OF("16"))));
+  write_file("a.json", DOCUMENT(ROW(VENDOR, "nn", 8, 8, 8, TILE_OF("16")) "," ROW(DEVICE, "nn", 7, 8, 8,
+                                                                                  TILE_OF("2048"))));
   load(NULL);
   t.data[0] = 0;
-  assert_int_equal(tsr_tuning_explain(&device, &product, append, &t, NULL), TSR_OK);
-  static const char *const parts[] = {"card 9: no rows of the user",
-                                      "gfx9: no rows of the user",
-                                      "Maker: 1 of the user",
-                                      "distance 0.69",
+  assert_int_equal(tsr_tuning_explain(&device, &product, TSR_TUNING_TEXT, append, &t, NULL), TSR_OK);
+  static const char *const parts[] = {"card 9: 0 of the user, 0 built in\n",
+                                      "gfx9: 0 of the user, 0 built in\n",
+                                      "Maker: 1 of the user, 0 built in\n",
+                                      "passed over   nn, m = 7, n = 8, k = 8, from ",
+                                      ": tile_m is 2048, expected 1 to 1024\n",
+                                      "at distance 0.69, for Maker, of the user",
                                       "a.json",
                                       "10.0 GFLOPS",
                                       "2026-01-01",
@@ -415,17 +542,83 @@ static void test_explain(void **state) {
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (!strstr(t.data, parts[i])) fail_msg("\"%s\" is not in:\n%s", parts[i], t.data);
   assert_null(strstr(t.data, "tuning="));
-  assert_null(strstr(t.data, "built in")); /* not asked */
   remove_file("a.json");
   build_in(DOCUMENT(ROW(ARCHITECTURE, "nn", 8, 8, 8, TILE_OF("16"))));
   load(NULL);
   t.data[0] = 0;
-  assert_int_equal(tsr_tuning_explain(&device, &product, append, &t, NULL), TSR_OK);
-  assert_non_null(strstr(t.data, "any device: no rows of the user\n"));
-  assert_non_null(strstr(t.data, "gfx9: 1 built in\n"));
-  assert_int_equal(tsr_tuning_explain(&device, &product, refuse, NULL, NULL), TSR_ERROR_IO);
+  assert_int_equal(tsr_tuning_explain(&device, &product, TSR_TUNING_TEXT, append, &t, NULL), TSR_OK);
+  assert_non_null(strstr(t.data, "gfx9: 0 of the user, 1 built in\n"));
+  assert_non_null(strstr(t.data, "for gfx9, built in"));
+  assert_int_equal(tsr_tuning_explain(&device, &product, TSR_TUNING_TEXT, refuse, NULL, NULL), TSR_ERROR_IO);
   product.m = 0;
-  assert_int_equal(tsr_tuning_explain(&device, &product, append, &t, NULL), TSR_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(tsr_tuning_explain(&device, &product, TSR_TUNING_TEXT, append, &t, NULL),
+                   TSR_ERROR_INVALID_ARGUMENT);
+}
+
+static json_t *explain_json(const tsr_tuning_product *product) {
+  text t = {{0}};
+  json_error_t wrong;
+  load(NULL);
+  assert_int_equal(tsr_tuning_explain(&device, product, TSR_TUNING_JSON, append, &t, NULL), TSR_OK);
+  json_t *document = json_loads(t.data, 0, &wrong);
+  if (!document) fail_msg("line %d: %s\n%s", wrong.line, wrong.text, t.data);
+  assert_string_equal(json_string_value(json_object_get(document, "schema")), "tessera.explain/1");
+  assert_non_null(strstr(json_string_value(json_object_get(document, "variant")), "tile tile_m="));
+  return document;
+}
+
+static void test_explain_json(void **state) {
+  (void)state;
+  const tsr_tuning_product product = {.types = "f32", .form = "nn", .m = 16, .n = 8, .k = 8};
+  json_t *document = explain_json(&product);
+  assert_true(json_is_null(json_object_get(document, "row")));
+  assert_string_equal(json_string_value(json_object_get(document, "why")), "there is no row for it");
+  json_decref(document);
+  write_file("a.json", DOCUMENT(ROW(VENDOR, "nn", 8, 8, 8, TILE_OF("16")) "," ROW(DEVICE, "nn", 7, 8, 8,
+                                                                                  TILE_OF("2048"))));
+  document = explain_json(&product);
+  const json_t *row = json_object_get(document, "row"), *passed = json_object_get(document, "passed_over");
+  assert_int_equal(json_integer_value(json_object_get(row, "m")), 8);
+  assert_string_equal(json_string_value(json_object_get(row, "level")), "vendor");
+  assert_true(json_is_true(json_object_get(row, "user")));
+  assert_int_equal(json_array_size(passed), 1);
+  assert_non_null(
+      strstr(json_string_value(json_object_get(json_array_get(passed, 0), "why")), "tile_m is 2048"));
+  assert_int_equal(json_array_size(json_object_get(document, "levels")), TSR_TUNING_LEVELS);
+  json_decref(document);
+}
+
+/* A refusal says which value, and what it may be. */
+static void test_refusals(void **state) {
+  (void)state;
+  static const struct {
+    const tsr_gemm_facts *facts;
+    const char *change, *why;
+  } rows[] = {
+      {&panel, "stored_k_block=100", "stored_k_block is 100, expected a multiple of panel, 16"},
+      {&panel, "copied_row_block=25", "copied_row_block is 25, expected a multiple of tile_m, 6"},
+      {&panel, "tile_n=999", "tile_n is 999, expected that of panel, 16"},
+      {&panel, "vector=3", "vector is 3, expected 1, 2, 4, 8 or 16"},
+      {&panel, "warp_m=16", "warp_m is 16, but family panel has no such parameter"},
+      {&panel, "stored_row_block=6000", "blocks of stored_row_block x stored_k_block take 3456000 bytes"},
+      {&tile, "item_m=3", "tile_m is 64, expected a multiple of item_m, 3"},
+      {&tile, "split_k=65", "split_k is 65, expected 0 to 64"},
+      {&tile, "sub_group=7", "sub_group is 7, expected 0, 8, 16, 32 or 64"},
+      {&tile, "panel=16", "panel is 16, but family tile has no such parameter"},
+      {&mma, "warp_m=8", "warp_m is 8, expected a multiple of the instruction's rows, 16"},
+      {&mma, "stages=9", "stages is 9, expected 2 to 8"},
+      {&clblast, "stages=2", "stages is 2, but family clblast has no such parameter"},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char text[TSR_VARIANT_BYTES], changed[TSR_VARIANT_BYTES + 64];
+    tsr_error error = {0};
+    tsr_gemm_facts facts;
+    snprintf(changed, sizeof changed, "%s %s", tsr_gemm_facts_format(rows[i].facts, text, sizeof text),
+             rows[i].change);
+    assert_int_equal(tsr_gemm_facts_parse(changed, &facts, &error), TSR_OK);
+    assert_int_equal(tsr_tuning_check(&device, 0, &facts, &error), TSR_ERROR_UNSUPPORTED);
+    if (!strstr(error.message, rows[i].why)) fail_msg("\"%s\" is not in \"%s\"", rows[i].why, error.message);
+  }
 }
 
 /* Each parameter alone, beyond what arrays, loops and divisions can take: refused, not passed on. */
@@ -546,9 +739,15 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_built_in, setup, teardown),
       cmocka_unit_test_setup_teardown(test_fingerprint, setup, teardown),
       cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_no_files, setup, teardown),
       cmocka_unit_test_setup_teardown(test_save, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_save_refuses, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_save_without_folder, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_save_check, setup, teardown),
       cmocka_unit_test_setup_teardown(test_save_at_once, setup, teardown),
       cmocka_unit_test_setup_teardown(test_explain, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_explain_json, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
       cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
       cmocka_unit_test_setup_teardown(test_space, setup, teardown),
   };
