@@ -1,5 +1,5 @@
-/* comm/collective.c: makes a collective from its schedule and runs it: a small engine that begins a round's
- * messages, returns while any of them is in flight, and does the local work in between. */
+/* comm/collective.c: makes a collective from its schedule and runs it: a small engine that begins messages,
+ * returns while those that it needs are in flight, and does the local work in between. */
 #include "comm/collective.h"
 
 #include <assert.h>
@@ -9,19 +9,35 @@
 #include "comm/reduce.h"
 #include "comm/schedule.h"
 
+/* Whom messages are exchanged with. */
+typedef struct peer {
+  int index, member; /* within those that take part; in the group */
+  int tag;
+} peer;
+
+/* A message in flight, or one that was received and is still wanted. */
+typedef struct message {
+  tsr_request request;
+  const void *data; /* where what was received lies, if it was not viewed */
+  bool viewed, ended;
+} message;
+
 struct tsr_collective {
   tsr_group *group;
   int member;
-  tsr_collective_kind kind;
-  tsr_dtype dtype;
-  tsr_reduction reduction;
   tsr_schedule schedule;
-  tsr_request *requests; /* of one round */
-  size_t requests_used;  /* begun in this round */
-  size_t requests_ended; /* of these, the first so many have ended */
-  size_t position;       /* the action to do next */
+  int64_t *memory; /* of the schedule */
+  peer *peers;     /* by ascending index */
+  int peer_count;
+
   bool running;
   char *places[3]; /* by tsr_action_place; what IN points to is only read */
+  tsr_schedule_cursor cursor;
+  tsr_action *actions; /* of one unit */
+  int action_count, position;
+  message *messages;    /* number i of those begun is at i modulo schedule.messages_max */
+  int64_t begun, ended; /* the first `ended` of them have ended */
+  const void **sources; /* of a reduction */
 };
 
 /* ---- making one ---- */
@@ -47,10 +63,13 @@ static tsr_status check_members(const tsr_group *group, const tsr_collective_opt
 
 static tsr_status check_element(const tsr_collective_options *options, tsr_error *error) {
   bool reduces = options->kind == TSR_ALL_REDUCE || options->kind == TSR_REDUCE_SCATTER;
+  if (options->wire != TSR_F32 && options->wire != TSR_F16 && options->wire != TSR_BF16)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s cannot be the wire's type: use f32, f16 or bf16",
+                    tsr_dtype_name(options->wire));
   if (!reduces && (options->element_bytes || tsr_dtype_bytes(options->dtype))) return TSR_OK;
   if (!reduces || !tsr_reduce_supports(options->dtype))
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "dtype %s cannot be reduced: use f32 or f64",
-                    tsr_dtype_name(options->dtype));
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "dtype %s cannot be reduced: use f32, f64, f16 or bf16", tsr_dtype_name(options->dtype));
   if (options->element_bytes && options->element_bytes != tsr_dtype_bytes(options->dtype))
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
                     "element_bytes is %zu but %s takes %zu: set 0 for a reduction", options->element_bytes,
@@ -61,20 +80,25 @@ static tsr_status check_element(const tsr_collective_options *options, tsr_error
   return TSR_OK;
 }
 
+static int64_t count_of_counts(const tsr_collective_options *options) {
+  const int64_t n = options->member_count;
+  if (options->kind == TSR_ALL_REDUCE || options->kind == TSR_BROADCAST) return 1;
+  return options->kind == TSR_ALL_TO_ALL ? n * n : n;
+}
+
 /* All contributions together, what the scratch may have to hold, are counted in 64 bits. */
 static tsr_status check_counts(const tsr_collective_options *options, tsr_error *error) {
-  bool one_count = options->kind == TSR_ALL_REDUCE || options->kind == TSR_BROADCAST;
   int64_t total = 0, bytes, all;
   if (!options->counts) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "counts is NULL");
-  for (int i = 0; i < (one_count ? 1 : options->member_count); i++)
+  for (int64_t i = 0; i < count_of_counts(options); i++)
     if (options->counts[i] < 0 || __builtin_add_overflow(total, options->counts[i], &total))
       return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                      "counts[%d] is %lld: counts are 0 to 2^63 - 1 together", i,
+                      "counts[%lld] is %lld: counts are 0 to 2^63 - 1 together", (long long)i,
                       (long long)options->counts[i]);
   if (!tsr_multiply_fits(total, tsr_schedule_element_bytes(options), &bytes) ||
-      !tsr_multiply_fits(bytes, options->member_count, &all))
+      !tsr_multiply_fits(bytes, 2 * (int64_t)options->member_count, &all))
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                    "%lld elements of %lld bytes from %d members do not fit 63 bits of bytes",
+                    "%lld elements of %lld bytes from %d members do not fit 62 bits of bytes",
                     (long long)total, (long long)tsr_schedule_element_bytes(options), options->member_count);
   if (options->kind == TSR_BROADCAST && (options->root < 0 || options->root >= options->member_count))
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "root is %d: give an index below %d", options->root,
@@ -94,49 +118,56 @@ static tsr_status find_index(const tsr_collective_options *options, int member, 
   return TSR_OK;
 }
 
-static bool is_message(const tsr_action *action) {
-  return action->kind == TSR_ACTION_SEND || action->kind == TSR_ACTION_RECEIVE;
-}
-
-/* Each pair's messages get the pair's next tag: see comm/group.h. */
+/* Messages with a peer get the pair's next tag: see comm/group.h. */
 static void assign_tags(tsr_collective *collective) {
   tsr_group *group = collective->group;
-  tsr_schedule *schedule = &collective->schedule;
   int local = tsr_transport_local_index(group->transport, collective->member);
   uint16_t *row = group->sequences + (size_t)local * (size_t)tsr_group_member_count(group);
-  for (size_t i = 0; i < schedule->action_count; i++) {
-    tsr_action *action = &schedule->actions[i];
-    action->tag = (int)((group->sequence_base + row[action->peer]) % TSR_COLLECTIVE_TAGS);
-  }
-  for (size_t i = 0; i < schedule->action_count; i++) {
-    const tsr_action *action = &schedule->actions[i];
-    uint64_t sequence = group->sequence_base + row[action->peer];
-    /* Only once for each peer: after that its tags differ. */
-    if (!is_message(action) || action->tag != (int)(sequence % TSR_COLLECTIVE_TAGS)) continue;
-    row[action->peer]++;
+  for (int i = 0; i < collective->peer_count; i++) {
+    peer *peer = &collective->peers[i];
+    uint64_t sequence = group->sequence_base + row[peer->member]++;
+    peer->tag = (int)(sequence % TSR_COLLECTIVE_TAGS);
     if (sequence >= group->sequence_next) group->sequence_next = sequence + 1;
   }
+}
+
+static bool find_peers(tsr_collective *collective, const tsr_collective_options *options) {
+  int members = collective->schedule.members, count = 0;
+  bool *flags = tsr_calloc((size_t)members, sizeof *flags);
+  if (!flags) return false;
+  tsr_schedule_peers(&collective->schedule, flags);
+  for (int i = 0; i < members; i++) count += flags[i];
+  collective->peers = tsr_calloc((size_t)count, sizeof *collective->peers);
+  for (int i = 0; collective->peers && i < members; i++)
+    if (flags[i])
+      collective->peers[collective->peer_count++] =
+          (peer){.index = i, .member = options->members ? options->members[i] : i};
+  free(flags);
+  return collective->peers;
 }
 
 static tsr_status compile(tsr_collective *collective, const tsr_collective_options *options, int index,
                           tsr_error *error) {
   tsr_schedule *schedule = &collective->schedule;
-  tsr_schedule_build(schedule, options, index);
-  schedule->actions = tsr_calloc(schedule->action_count, sizeof *schedule->actions);
-  collective->requests = tsr_calloc(schedule->message_count_max, sizeof *collective->requests);
-  if (!schedule->actions || !collective->requests)
-    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the %zu actions of one %s",
-                    schedule->action_count, tsr_collective_kind_name(options->kind));
-  tsr_schedule_build(schedule, options, index);
-  for (size_t i = 0; options->members && i < schedule->action_count; i++)
-    schedule->actions[i].peer = options->members[schedule->actions[i].peer];
+  collective->memory = tsr_calloc(tsr_schedule_memory_count(options), sizeof *collective->memory);
+  if (collective->memory) {
+    tsr_schedule_init(schedule, options, index, collective->memory);
+    tsr_schedule_measure(schedule);
+    collective->actions = tsr_calloc((size_t)schedule->actions_max, sizeof *collective->actions);
+    collective->messages = tsr_calloc((size_t)schedule->messages_max, sizeof *collective->messages);
+    collective->sources = tsr_calloc((size_t)schedule->members, sizeof *collective->sources);
+  }
+  if (!collective->actions || !collective->messages || !collective->sources ||
+      !find_peers(collective, options))
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for one %s of %d members",
+                    tsr_collective_kind_name(options->kind), options->member_count);
   assign_tags(collective);
   return TSR_OK;
 }
 
 static tsr_status check(const tsr_group *group, int member, const tsr_collective_options *options, int *index,
                         tsr_error *error) {
-  if ((unsigned)options->kind > TSR_BROADCAST)
+  if ((unsigned)options->kind >= TSR_COLLECTIVE_KINDS)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "collective kind %d is unknown", (int)options->kind);
   if (tsr_transport_local_index(group->transport, member) < 0)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "member %d does not live in this process", member);
@@ -157,12 +188,9 @@ tsr_status tsr_collective_create(tsr_group *group, int member, const tsr_collect
   if (!collective) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a collective");
   collective->group = group;
   collective->member = member;
-  collective->kind = options.kind;
-  collective->dtype = options.dtype;
-  collective->reduction = options.reduction;
   collective->places[TSR_ACTION_SCRATCH] = scratch;
   TSR_TRY(compile(collective, &options, index, error));
-  assert(scratch || !collective->schedule.scratch_bytes);
+  assert(scratch || !tsr_schedule_scratch_bytes(&collective->schedule));
   *out = collective;
   return TSR_OK;
 done:
@@ -174,72 +202,157 @@ done:
 
 static void stop(tsr_collective *collective) {
   tsr_transport *transport = collective->group->transport;
-  for (size_t i = collective->requests_ended; i < collective->requests_used; i++)
-    transport->ops->cancel(transport, &collective->requests[i]);
+  for (int i = 0; i < collective->schedule.messages_max; i++)
+    transport->ops->cancel(transport, &collective->messages[i].request);
   collective->running = false;
 }
 
 void tsr_collective_destroy(tsr_collective **collective) {
   if (!*collective) return;
   if ((*collective)->running) stop(*collective);
-  free((*collective)->schedule.actions);
-  free((*collective)->requests);
+  free((*collective)->memory);
+  free((*collective)->peers);
+  free((*collective)->actions);
+  free((*collective)->messages);
+  free((*collective)->sources);
   free(*collective);
   *collective = NULL;
 }
 
+static const peer *find_peer(const tsr_collective *collective, int index) {
+  int first = 0, end = collective->peer_count;
+  while (end - first > 1) {
+    int middle = first + (end - first) / 2;
+    if (collective->peers[middle].index <= index)
+      first = middle;
+    else
+      end = middle;
+  }
+  assert(collective->peers[first].index == index);
+  return &collective->peers[first];
+}
+
+static message *message_at(const tsr_collective *collective, int64_t number) {
+  return &collective->messages[number % collective->schedule.messages_max];
+}
+
 static tsr_status begin_message(tsr_collective *collective, const tsr_action *action, tsr_error *error) {
   tsr_transport *transport = collective->group->transport;
-  tsr_request *request = &collective->requests[collective->requests_used];
-  tsr_status status = action->kind == TSR_ACTION_SEND
-                          ? transport->ops->isend(transport, collective->member, action->peer, action->tag,
-                                                  collective->places[action->source] + action->source_offset,
-                                                  action->bytes, request, error)
-                          : transport->ops->irecv(transport, collective->member, action->peer, action->tag,
-                                                  collective->places[action->target] + action->target_offset,
-                                                  action->bytes, request, error);
-  if (status == TSR_OK) collective->requests_used++;
+  const tsr_transport_ops *ops = transport->ops;
+  const peer *peer = find_peer(collective, action->peer);
+  message *message = message_at(collective, collective->begun);
+  const int me = collective->member;
+  message->ended = message->viewed = false;
+  tsr_status status;
+  if (action->kind == TSR_ACTION_SEND) {
+    status = ops->isend(transport, me, peer->member, peer->tag,
+                        collective->places[action->source] + action->source_offset, action->bytes,
+                        &message->request, error);
+  } else {
+    char *target = collective->places[action->target] + action->target_offset;
+    message->data = target;
+    message->viewed = action->viewed && ops->irecv_view;
+    status = (message->viewed ? ops->irecv_view : ops->irecv)(transport, me, peer->member, peer->tag, target,
+                                                              action->bytes, &message->request, error);
+  }
+  if (status == TSR_OK) collective->begun++;
   return status;
 }
 
-static void work(tsr_collective *collective, const tsr_action *action) {
-  const char *source = collective->places[action->source] + action->source_offset;
-  char *target = collective->places[action->target] + action->target_offset;
-  if (action->kind == TSR_ACTION_REDUCE)
-    tsr_reduce(collective->dtype, collective->reduction, action->contributions, action->own,
-               collective->places[TSR_ACTION_IN] + action->own_offset, source, target, action->bytes);
-  else if (source != target)
-    memcpy(target, source, (size_t)action->bytes);
-}
-
-/* Messages end in any order, but all must: asking the first that has not is enough to know, and asking the
- * others lets them progress. */
-static tsr_status test_round(tsr_collective *collective, bool *ended, tsr_error *error) {
+/* Whether all messages before number `end` have ended. They do in any order: the first that has not tells,
+ * and asking the others lets them progress. */
+static tsr_status test_messages(tsr_collective *collective, int64_t end, bool *ended, tsr_error *error) {
   tsr_transport *transport = collective->group->transport;
-  *ended = true;
-  for (size_t i = collective->requests_ended; i < collective->requests_used; i++) {
-    bool done = true;
-    TSR_RETURN_IF_FAILED(transport->ops->test(transport, &collective->requests[i], &done, error));
-    if (done && *ended) collective->requests_ended = i + 1;
-    *ended = *ended && done;
+  for (int64_t i = collective->ended; i < end; i++) {
+    message *message = message_at(collective, i);
+    if (!message->ended)
+      TSR_RETURN_IF_FAILED(transport->ops->test(transport, &message->request, &message->ended, error));
+    if (message->ended && i == collective->ended) collective->ended++;
   }
-  if (*ended) collective->requests_used = collective->requests_ended = 0;
+  *ended = collective->ended >= end;
   return TSR_OK;
 }
 
+static const void *data_of(const message *message) {
+  return message->viewed ? message->request.view : message->data;
+}
+
+static void release(tsr_collective *collective, message *message) {
+  tsr_transport *transport = collective->group->transport;
+  if (message->viewed) transport->ops->release(transport, &message->request);
+  message->viewed = false;
+}
+
+static void reduce(tsr_collective *collective, const tsr_action *action, const char *own, char *target) {
+  const tsr_schedule *schedule = &collective->schedule;
+  tsr_transport *transport = collective->group->transport;
+  const int64_t first = collective->begun - action->messages;
+  const int others = action->contributions - 1;
+  for (int i = 0; i < others; i++) {
+    int contribution = (action->own - 1 - i + action->contributions) % action->contributions;
+    collective->sources[contribution] = data_of(message_at(collective, first + i));
+  }
+  collective->sources[action->own] = own;
+  tsr_reduce(&(tsr_reduction_job){.dtype = schedule->dtype,
+                                  .wire = action->narrow ? schedule->wire : schedule->dtype,
+                                  .reduction = schedule->reduction,
+                                  .contributions = action->contributions,
+                                  .own = action->own,
+                                  .rounded = action->rounded,
+                                  .sources = collective->sources,
+                                  .target = target,
+                                  .count = action->bytes / schedule->element_bytes});
+  for (int i = 0; i < others; i++) release(collective, message_at(collective, first + i));
+  if (transport->ops->spend)
+    transport->ops->spend(transport, collective->member,
+                          (double)(others * action->bytes) * transport->reduce_seconds_per_byte);
+}
+
+static void widen(tsr_collective *collective, const tsr_action *action, char *target) {
+  const tsr_schedule *schedule = &collective->schedule;
+  message *message = message_at(collective, collective->begun - action->messages);
+  tsr_reduce_widen(schedule->wire, data_of(message), target, action->bytes / schedule->element_bytes);
+  release(collective, message);
+}
+
+static void work(tsr_collective *collective, const tsr_action *action) {
+  const tsr_schedule *schedule = &collective->schedule;
+  const char *source = collective->places[action->source] + action->source_offset;
+  char *target = collective->places[action->target] + action->target_offset;
+  const int64_t count = action->bytes / schedule->element_bytes;
+  switch (action->kind) {
+  case TSR_ACTION_REDUCE: reduce(collective, action, source, target); break;
+  case TSR_ACTION_WIDEN: widen(collective, action, target); break;
+  case TSR_ACTION_NARROW: tsr_reduce_narrow(schedule->wire, source, target, count); break;
+  case TSR_ACTION_ROUND: tsr_reduce_round(schedule->wire, source, target, count); break;
+  default:
+    if (source != target) memcpy(target, source, (size_t)action->bytes);
+  }
+}
+
+/* One action; *done = false: its messages are still in flight. */
+static tsr_status act(tsr_collective *collective, const tsr_action *action, bool *done, tsr_error *error) {
+  *done = true;
+  switch (action->kind) {
+  case TSR_ACTION_WAIT: return test_messages(collective, collective->begun - action->messages, done, error);
+  case TSR_ACTION_SEND:
+  case TSR_ACTION_RECEIVE: return begin_message(collective, action, error);
+  default: work(collective, action); return TSR_OK;
+  }
+}
+
 static tsr_status advance(tsr_collective *collective, tsr_error *error) {
-  while (collective->position < collective->schedule.action_count) {
-    const tsr_action *action = &collective->schedule.actions[collective->position];
-    if (action->kind == TSR_ACTION_WAIT) {
-      bool ended;
-      TSR_RETURN_IF_FAILED(test_round(collective, &ended, error));
-      if (!ended) return TSR_OK;
-    } else if (is_message(action)) {
-      TSR_RETURN_IF_FAILED(begin_message(collective, action, error));
-    } else {
-      work(collective, action);
+  for (;;) {
+    while (collective->position < collective->action_count) {
+      bool done;
+      TSR_RETURN_IF_FAILED(act(collective, &collective->actions[collective->position], &done, error));
+      if (!done) return TSR_OK;
+      collective->position++;
     }
-    collective->position++;
+    collective->position = 0;
+    collective->action_count =
+        tsr_schedule_next(&collective->schedule, &collective->cursor, collective->actions);
+    if (!collective->action_count) break;
   }
   collective->running = false;
   return TSR_OK;
@@ -249,7 +362,8 @@ static tsr_status progress(tsr_collective *collective, tsr_error *error) {
   tsr_status status = advance(collective, error);
   if (status == TSR_OK) return TSR_OK;
   stop(collective);
-  tsr_error_wrap(error, "%s at rank %d", tsr_collective_kind_name(collective->kind), collective->member);
+  tsr_error_wrap(error, "%s at rank %d", tsr_collective_kind_name(collective->schedule.kind),
+                 collective->member);
   return status;
 }
 
@@ -257,10 +371,12 @@ tsr_status tsr_collective_start(tsr_collective *collective, const void *in, void
   TSR_RETURN_IF_FAILED(tsr_group_check(collective->group, error));
   if (collective->running)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "this %s is still running: test it until it is done",
-                    tsr_collective_kind_name(collective->kind));
+                    tsr_collective_kind_name(collective->schedule.kind));
   collective->places[TSR_ACTION_IN] = (char *)in;
   collective->places[TSR_ACTION_OUT] = out;
-  collective->position = 0;
+  collective->cursor = (tsr_schedule_cursor){0};
+  collective->position = collective->action_count = 0;
+  collective->begun = collective->ended = 0;
   collective->running = true;
   return progress(collective, error);
 }

@@ -2,17 +2,21 @@
  *
  * A collective is made once, for one local member, as a schedule of sends, receives, copies and reductions;
  * it is then started and tested any number of times and allocates nothing. Counts are elements per member and
- * may differ, and may be zero. Sums are formed in the order of the members, 0 first, whatever the algorithm:
- * the same bits every time, on any transport.
+ * may differ, and may be zero; what kinds there are and what they want is in base/collective_facts.h.
  *
- *   ALL_REDUCE      in: counts[0] elements (all counts equal);  out: the same place, reduced
- *   ALL_GATHER      in: counts[me];   out: the sum of counts, in the order of the members
- *   REDUCE_SCATTER  in: the sum of counts;   out: counts[me], reduced
- *   BROADCAST       in: counts[0] at root;   out: counts[0] everywhere
+ * Every member gets the same bits (of ALL_REDUCE, ALL_GATHER and BROADCAST), and the same bits every time, on
+ * any transport: the order in which a sum is formed follows from the algorithm, the counts, the number of
+ * members and which of them share a host. DIRECT, and the all-reduce SCATTERED, sum in the order of the
+ * members, 0 first; the other algorithms have orders of their own, so that choosing another one may change
+ * last bits. f16 and bf16 data is summed in f32 by whoever combines contributions, and is f16 or bf16 again
+ * on its way to others.
  *
- * Of counts, ALL_REDUCE and BROADCAST read the first only; the others one per member that takes part.
+ * With a narrow wire, f32 data is rounded to nearest even before it is sent and widened when it has come;
+ * what stays where it is takes part in the rounding wherever others see the result. See
+ * tsr_collective_wire_error. Messages within a host of the algorithm HIERARCHICAL are not narrowed.
+ *
  * members lists who takes part, in ascending order (NULL = the whole group). Every one of them makes the same
- * collectives in the same order and starts them in the same order.
+ * collectives, with the same options, in the same order, and starts them in the same order.
  *
  * Thread safety: as the group's. */
 #ifndef TSR_COMM_COLLECTIVE_H
@@ -31,8 +35,8 @@ tsr_status tsr_collective_create(tsr_group *group, int member, const tsr_collect
 /* Before the group. Takes *collective (may be NULL), leaves NULL; messages in flight are cancelled. */
 void tsr_collective_destroy(tsr_collective **collective);
 
-/* Begins: in and out as above; may be the same place where both have their data at the same offset
- * (ALL_GATHER: in = its own block within out; ALL_REDUCE, BROADCAST: in = out). */
+/* Begins: in and out as in base/collective_facts.h; may be the same place where both have their data at the
+ * same offset (ALL_GATHER: in = its own block within out; ALL_REDUCE, BROADCAST: in = out). */
 tsr_status tsr_collective_start(tsr_collective *collective, const void *in, void *out, tsr_error *error);
 /* Lets it progress; never blocks. Errors: COMM, RANK_LOST; the collective has then stopped. */
 tsr_status tsr_collective_test(tsr_collective *collective, bool *done, tsr_error *error);

@@ -3,9 +3,10 @@
 
 #include <math.h>
 #include <sched.h>
-#include <time.h>
 
 #include "base/memory.h"
+#include "comm/liveness.h"
+#include "comm/sim.h"
 
 enum { SIM_MEMBERS_MAX = 4096 };
 static const double default_deadline_seconds = 20;
@@ -58,16 +59,26 @@ tsr_status tsr_group_create(tsr_context *context, tsr_transport *transport, cons
   return TSR_OK;
 }
 
-tsr_status tsr_group_create_sim(tsr_context *context, int members, const tsr_group_options *options,
-                                tsr_group **out, tsr_error *error) {
+void tsr_sim_options_init(tsr_sim_options *options) {
+  *options = (tsr_sim_options){.struct_size = sizeof *options};
+}
+
+tsr_status tsr_group_create_sim_with(tsr_context *context, int members, const tsr_group_options *options,
+                                     const tsr_sim_options *sim, tsr_group **out, tsr_error *error) {
   if (!context) return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "context is NULL: create one first");
   TSR_RETURN_IF_FAILED(check_options(options, error));
   if (members < 1 || members > SIM_MEMBERS_MAX)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "a sim group of %d members: give 1 to %d", members,
                     SIM_MEMBERS_MAX);
+  TSR_RETURN_IF_FAILED(tsr_sim_check_options(sim, members, error));
   tsr_transport *transport;
-  TSR_RETURN_IF_FAILED(tsr_transport_create_sim(context, members, &transport, error));
+  TSR_RETURN_IF_FAILED(tsr_transport_create_sim(context, members, sim, &transport, error));
   return tsr_group_create(context, transport, options, out, error);
+}
+
+tsr_status tsr_group_create_sim(tsr_context *context, int members, const tsr_group_options *options,
+                                tsr_group **out, tsr_error *error) {
+  return tsr_group_create_sim_with(context, members, options, NULL, out, error);
 }
 
 tsr_status tsr_group_create_self(tsr_context *context, tsr_group **out, tsr_error *error) {
@@ -103,6 +114,16 @@ const char *tsr_group_transport(const tsr_group *group) {
 
 double tsr_group_now(const tsr_group *group) {
   return group->transport->ops->now(group->transport);
+}
+
+double tsr_group_now_of(const tsr_group *group, int member) {
+  const tsr_transport_ops *ops = group->transport->ops;
+  return ops->now_of ? ops->now_of(group->transport, member) : ops->now(group->transport);
+}
+
+void tsr_group_spend(tsr_group *group, int member, double seconds) {
+  const tsr_transport_ops *ops = group->transport->ops;
+  if (ops->spend) ops->spend(group->transport, member, seconds);
 }
 
 uint64_t tsr_group_bytes_sent(const tsr_group *group, int member) {
@@ -153,14 +174,26 @@ tsr_status tsr_group_beat(tsr_group *group, tsr_error *error) {
   return lost < 0 ? TSR_OK : lose(group, lost, error);
 }
 
-tsr_status tsr_group_wait_turn(tsr_group *group, tsr_error *error) {
+tsr_status tsr_group_wait_for(tsr_group *group, double seconds_max, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_group_beat(group, error));
-  /* Where ranks outnumber cores, whoever is waited for must get one: only a sleep gives it to the processes
-   * of other sessions, and mpiexec gives each rank its own. Elsewhere a sleep would end late. */
-  const struct timespec a_moment = {.tv_nsec = 20000};
-  if (group->transport->crowded)
-    nanosleep(&a_moment, NULL);
+  tsr_transport *transport = group->transport;
+  double look = tsr_liveness_look_seconds(group->deadline_seconds);
+  if (transport->ops->rest)
+    transport->ops->rest(transport, seconds_max < look ? seconds_max : look);
   else
     sched_yield();
   return TSR_OK;
+}
+
+tsr_status tsr_group_wait_turn(tsr_group *group, tsr_error *error) {
+  return tsr_group_wait_for(group, group->deadline_seconds, error);
+}
+
+void *tsr_group_memory_create(tsr_group *group, int member, size_t bytes) {
+  tsr_transport *transport = group->transport;
+  return transport->ops->memory_create ? transport->ops->memory_create(transport, member, bytes) : NULL;
+}
+
+void tsr_group_memory_destroy(tsr_group *group, void *memory) {
+  if (memory) group->transport->ops->memory_destroy(group->transport, memory);
 }

@@ -34,9 +34,11 @@ struct tsr_group {
 tsr_status tsr_group_create(tsr_context *context, tsr_transport *transport, const tsr_group_options *options,
                             tsr_group **out, tsr_error *error);
 
-/* One turn of somebody's waiting loop: beats, leaves the core to others. RANK_LOST (naming the member) marks
- * the group broken. */
+/* One turn of the loop of somebody who waits for messages alone: beats, leaves the core to others until
+ * something may have happened. RANK_LOST (naming the member) marks the group broken. */
 tsr_status tsr_group_wait_turn(tsr_group *group, tsr_error *error);
+/* The same for whoever waits for something else as well: for no longer than that. */
+tsr_status tsr_group_wait_for(tsr_group *group, double seconds_max, tsr_error *error);
 /* The same without yielding, for whoever looks in between other work. */
 tsr_status tsr_group_beat(tsr_group *group, tsr_error *error);
 /* RANK_LOST if the group is broken: the first check of whatever wants to send. */
@@ -46,8 +48,16 @@ tsr_status tsr_group_check(const tsr_group *group, tsr_error *error);
 void tsr_group_abandon(tsr_group *group);
 
 double tsr_group_now(const tsr_group *group);
+/* Virtual time of a local member, later than now while it works; in real time the same as now. */
+double tsr_group_now_of(const tsr_group *group, int member);
+/* In virtual time local member `member` works for so long, at its speed; in real time nothing. */
+void tsr_group_spend(tsr_group *group, int member, double seconds);
 /* Bytes sent by local member `member` (its index in the group) since the group began. */
 uint64_t tsr_group_bytes_sent(const tsr_group *group, int member);
+
+/* The transport's memory: page-aligned, zeroed, of a local member; NULL = ordinary memory will do as well. */
+void *tsr_group_memory_create(tsr_group *group, int member, size_t bytes);
+void tsr_group_memory_destroy(tsr_group *group, void *memory);
 
 /* Makes and releases what tsr_group_agree needs. */
 tsr_status tsr_group_prepare_agreement(tsr_group *group, tsr_error *error);

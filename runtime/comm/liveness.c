@@ -25,10 +25,14 @@ tsr_liveness_due tsr_liveness_call(tsr_liveness *liveness, double now, double de
   liveness->last_call = now;
   if (gap <= deadline_seconds / signs_per_deadline) liveness->calling += gap;
   if (now < liveness->next_look) return TSR_LIVENESS_NOTHING;
-  liveness->next_look = now + deadline_seconds / looks_per_deadline;
+  liveness->next_look = now + tsr_liveness_look_seconds(deadline_seconds);
   if (now < liveness->next_sign) return TSR_LIVENESS_LOOK;
   liveness->next_sign = now + deadline_seconds / signs_per_deadline;
   return TSR_LIVENESS_SIGN;
+}
+
+double tsr_liveness_look_seconds(double deadline_seconds) {
+  return deadline_seconds / looks_per_deadline;
 }
 
 void tsr_liveness_heard(tsr_liveness *liveness, int peer) {
@@ -48,16 +52,23 @@ void tsr_liveness_left(tsr_liveness *liveness, int peer) {
   liveness->peers[peer].left_at = liveness->calling;
 }
 
-int tsr_liveness_lost(const tsr_liveness *liveness) {
-  int lost = -1;
-  double longest = liveness->deadline;
+static int silent_for(const tsr_liveness *liveness, double longest) {
+  int found = -1;
   for (int i = 0; i < liveness->members; i++) {
     double silence = liveness->calling - liveness->peers[i].heard_at;
     if (i == liveness->me || liveness->peers[i].left || silence <= longest) continue;
     longest = silence;
-    lost = i;
+    found = i;
   }
-  return lost;
+  return found;
+}
+
+int tsr_liveness_slow(const tsr_liveness *liveness) {
+  return silent_for(liveness, liveness->deadline / 2);
+}
+
+int tsr_liveness_lost(const tsr_liveness *liveness) {
+  return silent_for(liveness, liveness->deadline);
 }
 
 bool tsr_liveness_left_long_ago(const tsr_liveness *liveness, int peer) {

@@ -34,6 +34,8 @@ void tsr_liveness_finish(tsr_liveness *liveness);
 
 /* This process calls. LOOK: time to see what arrived; SIGN: and to send signs as well. */
 tsr_liveness_due tsr_liveness_call(tsr_liveness *liveness, double now, double deadline_seconds);
+/* Seconds between two looks for signs: nobody should sleep for longer. */
+double tsr_liveness_look_seconds(double deadline_seconds);
 void tsr_liveness_heard(tsr_liveness *liveness, int peer);
 void tsr_liveness_left(tsr_liveness *liveness, int peer);
 
@@ -41,6 +43,8 @@ void tsr_liveness_left(tsr_liveness *liveness, int peer);
  * False if that was done so often that something must be wrong with it. */
 bool tsr_liveness_spare(tsr_liveness *liveness, int peer);
 
+/* A member that is silent for more than half the deadline: it may be slow; -1 = none. */
+int tsr_liveness_slow(const tsr_liveness *liveness);
 /* The member that was silent for the longest time beyond the deadline; -1 = none. */
 int tsr_liveness_lost(const tsr_liveness *liveness);
 /* Whether peer left so long ago that nothing more can come from it. */

@@ -8,7 +8,7 @@
 
 /* Plain data; ranks exchange it. host = 0: this system does not tell, and nobody is known to live. */
 typedef struct tsr_process {
-  uint64_t host; /* of the boot and the pid namespace */
+  uint64_t host; /* of the boot, the pid namespace and the host's name */
   int64_t pid;
   uint64_t started; /* so that a pid that was given anew is not taken for the old process */
 } tsr_process;

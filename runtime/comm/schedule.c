@@ -1,27 +1,17 @@
-/* comm/schedule.c: the algorithms. Every one of them forms sums in the order of the members, so the choice
- * between them changes time and memory, never a bit of the result. Messages of no bytes are left out: both
- * sides know the counts.
- *
- * A round posts its receives before its sends, and begins with the next neighbour, so that the members do not
- * all turn to member 0 first. */
+/* comm/schedule.c: what follows from the options, and the units of a schedule. */
 #include "comm/schedule.h"
 
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
-typedef struct builder {
-  tsr_schedule *schedule;
-  const tsr_collective_options *options;
-  int me, members;
-  int64_t element_bytes;
-} builder;
-
-typedef void emit_function(const builder *b);
+#include "base/memory.h"
+#include "comm/schedule_choice.h"
+#include "comm/schedule_round.h"
 
 static const char *const kind_names[] = {
-    [TSR_ALL_REDUCE] = "all-reduce",
-    [TSR_ALL_GATHER] = "all-gather",
-    [TSR_REDUCE_SCATTER] = "reduce-scatter",
-    [TSR_BROADCAST] = "broadcast",
+    [TSR_ALL_REDUCE] = "all-reduce", [TSR_ALL_GATHER] = "all-gather", [TSR_REDUCE_SCATTER] = "reduce-scatter",
+    [TSR_BROADCAST] = "broadcast",   [TSR_ALL_TO_ALL] = "all-to-all",
 };
 
 const char *tsr_collective_kind_name(tsr_collective_kind kind) {
@@ -32,298 +22,219 @@ int64_t tsr_schedule_element_bytes(const tsr_collective_options *options) {
   return (int64_t)(options->element_bytes ? options->element_bytes : tsr_dtype_bytes(options->dtype));
 }
 
-/* ---- single actions ---- */
+/* ---- what follows from the options ---- */
 
-static void emit(const builder *b, tsr_action action) {
-  tsr_schedule *schedule = b->schedule;
-  if (schedule->actions) schedule->actions[schedule->action_count] = action;
-  schedule->action_count++;
+static bool has_one_count(tsr_collective_kind kind) {
+  return kind == TSR_ALL_REDUCE || kind == TSR_BROADCAST;
 }
 
-static void count_message(const builder *b) {
-  tsr_schedule *schedule = b->schedule;
-  schedule->message_count++;
-  if (schedule->message_count > schedule->message_count_max)
-    schedule->message_count_max = schedule->message_count;
+size_t tsr_schedule_memory_count(const tsr_collective_options *options) {
+  return 5 * (size_t)options->member_count + 3;
 }
 
-static void receive(const builder *b, int peer, tsr_action_place target, int64_t offset, int64_t bytes) {
-  if (!bytes) return;
-  if (target == TSR_ACTION_SCRATCH && offset + bytes > b->schedule->scratch_bytes)
-    b->schedule->scratch_bytes = offset + bytes;
-  count_message(b);
-  emit(b, (tsr_action){.kind = TSR_ACTION_RECEIVE,
-                       .peer = peer,
-                       .target = target,
-                       .target_offset = offset,
-                       .bytes = bytes});
+/* Where blocks begin; the counts lie `stride` apart. */
+static void add_up(int64_t *starts, const int64_t *counts, int members, int64_t stride) {
+  starts[0] = 0;
+  for (int i = 0; i < members; i++) starts[i + 1] = starts[i] + counts[i * stride];
 }
 
-static void send(const builder *b, int peer, tsr_action_place source, int64_t offset, int64_t bytes) {
-  if (!bytes) return;
-  b->schedule->sent_bytes += (uint64_t)bytes;
-  count_message(b);
-  emit(b,
-       (tsr_action){
-           .kind = TSR_ACTION_SEND, .peer = peer, .source = source, .source_offset = offset, .bytes = bytes});
-}
-
-static void end_round(const builder *b) {
-  if (!b->schedule->message_count) return;
-  b->schedule->message_count = 0;
-  emit(b, (tsr_action){.kind = TSR_ACTION_WAIT});
-}
-
-static void copy_in_to_out(const builder *b, int64_t offset, int64_t bytes) {
-  if (bytes)
-    emit(b, (tsr_action){.kind = TSR_ACTION_COPY,
-                         .source = TSR_ACTION_IN,
-                         .target = TSR_ACTION_OUT,
-                         .target_offset = offset,
-                         .bytes = bytes});
-}
-
-/* Contributions of the others lie at the start of the scratch. */
-static void reduce(const builder *b, int contributions, int own, int64_t own_offset, tsr_action_place target,
-                   int64_t target_offset, int64_t bytes) {
-  if (bytes)
-    emit(b, (tsr_action){.kind = TSR_ACTION_REDUCE,
-                         .source = TSR_ACTION_SCRATCH,
-                         .target = target,
-                         .target_offset = target_offset,
-                         .contributions = contributions,
-                         .own = own,
-                         .own_offset = own_offset,
-                         .bytes = bytes});
-}
-
-/* ---- who holds which part ---- */
-
-/* An all-reduce is cut into parts of whole cache lines; the last ones may be smaller, or empty. */
-static int64_t split_bytes(int64_t total, int parts, int part) {
-  const int64_t line = 64;
-  int64_t lines = total / line + (total % line > 0);
-  int64_t size = (lines / parts + (lines % parts > 0)) * line;
-  int64_t left = size && total / size >= part ? total - size * part : 0;
-  return left < size ? left : size;
-}
-
-static int64_t part_bytes(const builder *b, int member) {
-  if (b->options->kind == TSR_ALL_REDUCE)
-    return split_bytes(b->options->counts[0] * b->element_bytes, b->members, member);
-  return b->options->counts[member] * b->element_bytes;
-}
-
-static int64_t offset_of(const builder *b, int member) {
-  int64_t offset = 0;
-  for (int i = 0; i < member; i++) offset += part_bytes(b, i);
-  return offset;
-}
-
-static int64_t whole_bytes(const builder *b) {
-  if (b->options->kind == TSR_ALL_REDUCE || b->options->kind == TSR_BROADCAST)
-    return b->options->counts[0] * b->element_bytes;
-  return offset_of(b, b->members);
-}
-
-/* The k-th neighbour upwards. */
-static int neighbour(const builder *b, int k) {
-  return (int)(((int64_t)b->me + k) % b->members);
-}
-
-/* ---- algorithms ---- */
-
-/* Everyone sends all to everyone and sums for itself: one round, the fewest messages in a row. */
-static void all_reduce_direct(const builder *b) {
-  int64_t bytes = whole_bytes(b);
-  for (int k = b->members - 1; k > 0; k--) {
-    int peer = neighbour(b, k);
-    receive(b, peer, TSR_ACTION_SCRATCH, (peer < b->me ? peer : peer - 1) * bytes, bytes);
+static void init_counts(tsr_schedule *s, const tsr_collective_options *options, int64_t *memory) {
+  const int64_t n = s->members, *counts = options->counts;
+  if (has_one_count(s->kind)) {
+    s->count = counts[0];
+    return;
   }
-  for (int k = 1; k < b->members; k++) send(b, neighbour(b, k), TSR_ACTION_IN, 0, bytes);
-  end_round(b);
-  reduce(b, b->members, b->me, 0, TSR_ACTION_OUT, 0, bytes);
+  const bool own_pairs = s->kind == TSR_ALL_TO_ALL;
+  for (int64_t i = 0; i < (own_pairs ? n * n : n); i++)
+    if (counts[i] > s->count) s->count = counts[i];
+  int64_t *second = memory + n + 1;
+  add_up(memory, own_pairs ? counts + s->me * n : counts, s->members, 1);
+  if (own_pairs) add_up(second, counts + s->me, s->members, n);
+  s->in_starts = memory;
+  s->out_starts = own_pairs ? second : memory;
 }
 
-/* Every member receives all contributions to its part, and sums them. */
-static void scatter_sums(const builder *b, int64_t target_offset) {
-  int64_t own_bytes = part_bytes(b, b->me), own_offset = offset_of(b, b->me);
-  for (int k = b->members - 1; k > 0; k--) {
-    int peer = neighbour(b, k);
-    receive(b, peer, TSR_ACTION_SCRATCH, (peer < b->me ? peer : peer - 1) * own_bytes, own_bytes);
+static int compare(const void *a, const void *b) {
+  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x > y) - (x < y);
+}
+
+static void init_hosts(tsr_schedule *s, const tsr_collective_options *options, int64_t *memory) {
+  const int64_t n = s->members;
+  int64_t *starts = memory, *by_host = starts + n + 1, *leaders = by_host + n, last = 0;
+  for (int64_t i = 0; i < n; i++)
+    by_host[i] = (int64_t)((uint64_t)(int64_t)tsr_choice_host(options, (int)i) << 32) | i;
+  qsort(by_host, (size_t)n, sizeof *by_host, compare);
+  for (int64_t at = 0; at < n; at++) {
+    const int64_t host = by_host[at] >> 32, member = by_host[at] & INT32_MAX;
+    if (at == 0 || host != last) {
+      starts[s->host_count] = at;
+      leaders[s->host_count++] = member;
+    }
+    last = host;
+    if (member == s->me) s->my_host = s->host_count - 1;
+    by_host[at] = member;
+    int64_t *first = &by_host[starts[s->host_count - 1]];
+    if (s->kind != TSR_BROADCAST || member != s->root) continue;
+    /* The root leads its host; whom it displaces moves to where it was. */
+    by_host[at] = *first;
+    *first = leaders[s->host_count - 1] = member;
   }
-  int64_t offset = own_offset + own_bytes;
-  for (int k = 1; k < b->members; k++) {
-    int peer = neighbour(b, k);
-    if (peer == 0) offset = 0;
-    send(b, peer, TSR_ACTION_IN, offset, part_bytes(b, peer));
-    offset += part_bytes(b, peer);
-  }
-  end_round(b);
-  reduce(b, b->members, b->me, own_offset, TSR_ACTION_OUT, target_offset, own_bytes);
+  starts[s->host_count] = n;
+  s->host_starts = starts;
+  s->by_host = by_host;
+  s->leaders = leaders;
 }
 
-/* Every member sends its part, at source_offset of source, to all others. */
-static void gather_parts(const builder *b, tsr_action_place source, int64_t source_offset) {
-  int64_t own_bytes = part_bytes(b, b->me), offset = offset_of(b, b->me) + own_bytes;
-  for (int k = 1; k < b->members; k++) {
-    int peer = neighbour(b, k);
-    if (peer == 0) offset = 0;
-    receive(b, peer, TSR_ACTION_OUT, offset, part_bytes(b, peer));
-    offset += part_bytes(b, peer);
-  }
-  for (int k = b->members - 1; k > 0; k--) send(b, neighbour(b, k), source, source_offset, own_bytes);
-  end_round(b);
+/* How large data is cut. A message is long enough that its latency hardly counts, and short enough that what
+ * was just combined is still in the cache when the next reads it. What only moves is not cut: it needs no
+ * scratch. An even number of segments, as two travel together. */
+enum { MESSAGE_BYTES = 1 << 18, SEGMENT_ALIGNMENT = 64 };
+
+static void cut(tsr_schedule *s, int64_t message_bytes) {
+  const bool combines = s->kind == TSR_ALL_REDUCE || s->kind == TSR_REDUCE_SCATTER;
+  const int64_t parts = s->algorithm->parts ? s->algorithm->parts(s) : 1;
+  const int64_t bytes = s->count / parts * s->element_bytes;
+  s->segment = s->count;
+  s->segments = 1;
+  if (s->members == 1 || (!combines && s->wire == TSR_F32) || bytes < message_bytes / 4) return;
+  const int64_t pairs = tsr_ceil_div(bytes, 2 * message_bytes);
+  const int64_t alignment = SEGMENT_ALIGNMENT * parts;
+  s->segment = tsr_ceil_div(tsr_ceil_div(s->count, 2 * pairs), alignment) * alignment;
+  s->segments = tsr_ceil_div(s->count, s->segment);
 }
 
-static void all_reduce_scattered(const builder *b) {
-  int64_t offset = offset_of(b, b->me);
-  scatter_sums(b, offset);
-  gather_parts(b, TSR_ACTION_OUT, offset);
-}
-
-static void all_gather_direct(const builder *b) {
-  copy_in_to_out(b, offset_of(b, b->me), part_bytes(b, b->me));
-  gather_parts(b, TSR_ACTION_IN, 0);
-}
-
-static void reduce_scatter_direct(const builder *b) {
-  scatter_sums(b, 0);
-}
-
-/* Binomial tree over (member - root) mod members: v receives from v without its lowest bit, and sends to v
- * plus each smaller bit. The root has the data in OUT already, or sends from `source`. */
-static void broadcast_tree_from(const builder *b, int root, tsr_action_place source) {
-  int v = (b->me - root + b->members) % b->members, bit = 1;
-  while (bit < b->members && !(v & bit)) bit *= 2;
-  if (v) {
-    receive(b, (v - bit + root) % b->members, TSR_ACTION_OUT, 0, whole_bytes(b));
-    end_round(b);
-  }
-  for (bit /= 2; bit > 0; bit /= 2)
-    if (v + bit < b->members)
-      send(b, (v + bit + root) % b->members, v ? TSR_ACTION_OUT : source, 0, whole_bytes(b));
-  end_round(b);
-}
-
-static void broadcast_tree(const builder *b) {
-  if (b->me == b->options->root) copy_in_to_out(b, 0, whole_bytes(b));
-  broadcast_tree_from(b, b->options->root, TSR_ACTION_IN);
-}
-
-static void broadcast_direct(const builder *b) {
-  if (b->me == b->options->root) {
-    copy_in_to_out(b, 0, whole_bytes(b));
-    for (int k = 1; k < b->members; k++) send(b, neighbour(b, k), TSR_ACTION_IN, 0, whole_bytes(b));
-  } else {
-    receive(b, b->options->root, TSR_ACTION_OUT, 0, whole_bytes(b));
-  }
-  end_round(b);
-}
-
-/* Many members: everything passes along a chain, each adding its own, so that schedules stay short. The last
- * member then holds the sum, in target. */
-static void chain_sums(const builder *b, tsr_action_place target) {
-  int64_t bytes = whole_bytes(b);
-  if (b->me > 0) {
-    receive(b, b->me - 1, TSR_ACTION_SCRATCH, 0, bytes);
-    end_round(b);
-    reduce(b, 2, 1, 0, target, 0, bytes);
-  }
-  if (b->me < b->members - 1) send(b, b->me + 1, b->me ? target : TSR_ACTION_IN, 0, bytes);
-  end_round(b);
-}
-
-static void all_reduce_chain(const builder *b) {
-  chain_sums(b, TSR_ACTION_OUT);
-  broadcast_tree_from(b, b->members - 1, TSR_ACTION_OUT);
-}
-
-static void reduce_scatter_chain(const builder *b) {
-  int last = b->members - 1;
-  chain_sums(b, TSR_ACTION_SCRATCH);
-  int64_t offset = 0;
-  for (int i = 0; b->me == last && i < last; offset += part_bytes(b, i++))
-    send(b, i, TSR_ACTION_SCRATCH, offset, part_bytes(b, i));
-  if (b->me != last) receive(b, last, TSR_ACTION_OUT, 0, part_bytes(b, b->me));
-  end_round(b);
-  if (b->me == last && part_bytes(b, last))
-    emit(b, (tsr_action){.kind = TSR_ACTION_COPY,
-                         .source = TSR_ACTION_SCRATCH,
-                         .source_offset = offset,
-                         .target = TSR_ACTION_OUT,
-                         .bytes = part_bytes(b, last)});
-}
-
-/* Member 0 collects, then a tree spreads the whole. */
-static void all_gather_tree(const builder *b) {
-  if (b->me == 0) {
-    copy_in_to_out(b, 0, part_bytes(b, 0));
-    int64_t offset = part_bytes(b, 0);
-    for (int i = 1; i < b->members; offset += part_bytes(b, i++))
-      receive(b, i, TSR_ACTION_OUT, offset, part_bytes(b, i));
-  } else {
-    send(b, 0, TSR_ACTION_IN, 0, part_bytes(b, b->me));
-  }
-  end_round(b);
-  broadcast_tree_from(b, 0, TSR_ACTION_OUT);
-}
-
-/* ---- which one ---- */
-
-/* The first row that fits. Two members always exchange directly: the scattered form would send as many bytes
- * in twice the rounds. For more it sends 2 / n of the bytes, which pays where bandwidth outweighs latency.
- * The direct forms keep a request per member, which bounds how many may use them. */
-enum { DIRECT_MEMBERS_MAX = 256, DIRECT_BYTES_MAX = 16384, FLAT_BROADCAST_MEMBERS_MAX = 8 };
-static const struct {
-  tsr_collective_kind kind;
-  int members_max;
-  int64_t bytes_max;
-  emit_function *emit;
-} algorithms[] = {
-    {TSR_ALL_REDUCE, 2, INT64_MAX, all_reduce_direct},
-    {TSR_ALL_REDUCE, DIRECT_MEMBERS_MAX, DIRECT_BYTES_MAX, all_reduce_direct},
-    {TSR_ALL_REDUCE, DIRECT_MEMBERS_MAX, INT64_MAX, all_reduce_scattered},
-    {TSR_ALL_REDUCE, INT32_MAX, INT64_MAX, all_reduce_chain},
-    {TSR_ALL_GATHER, DIRECT_MEMBERS_MAX, INT64_MAX, all_gather_direct},
-    {TSR_ALL_GATHER, INT32_MAX, INT64_MAX, all_gather_tree},
-    {TSR_REDUCE_SCATTER, DIRECT_MEMBERS_MAX, INT64_MAX, reduce_scatter_direct},
-    {TSR_REDUCE_SCATTER, INT32_MAX, INT64_MAX, reduce_scatter_chain},
-    {TSR_BROADCAST, FLAT_BROADCAST_MEMBERS_MAX, INT64_MAX, broadcast_direct},
-    {TSR_BROADCAST, INT32_MAX, INT64_MAX, broadcast_tree},
-};
-
-static emit_function *choose(const builder *b) {
-  size_t i = 0;
-  int64_t bytes = whole_bytes(b);
-  while (algorithms[i].kind != b->options->kind || b->members > algorithms[i].members_max ||
-         bytes > algorithms[i].bytes_max)
-    i++;
-  return algorithms[i].emit;
-}
-
-void tsr_schedule_build(tsr_schedule *schedule, const tsr_collective_options *options, int index) {
+void tsr_schedule_init(tsr_schedule *s, const tsr_collective_options *options, int index, int64_t *memory) {
   assert(index >= 0 && index < options->member_count);
-  *schedule = (tsr_schedule){.actions = schedule->actions};
-  builder b = {.schedule = schedule,
-               .options = options,
-               .me = index,
-               .members = options->member_count,
-               .element_bytes = tsr_schedule_element_bytes(options)};
-  if (b.members == 1)
-    copy_in_to_out(&b, 0, whole_bytes(&b));
-  else
-    choose (&b)(&b);
+  *s = (tsr_schedule){.algorithm = tsr_choice_resolve(options),
+                      .kind = options->kind,
+                      .reduction = options->reduction,
+                      .dtype = options->dtype,
+                      .wire = options->dtype == TSR_F32 && !options->element_bytes ? options->wire : TSR_F32,
+                      .me = index,
+                      .members = options->member_count,
+                      .root = options->root,
+                      .element_bytes = tsr_schedule_element_bytes(options)};
+  s->wire_bytes = s->wire == TSR_F32 ? s->element_bytes : (int64_t)tsr_dtype_bytes(s->wire);
+  init_counts(s, options, memory);
+  if (s->algorithm->name == TSR_ALGORITHM_HIERARCHICAL) init_hosts(s, options, memory + 2 * (s->members + 1));
+  cut(s, options->message_bytes ? options->message_bytes : MESSAGE_BYTES);
+  s->rounds = s->algorithm->rounds(s);
+  s->work_bytes = s->algorithm->work ? s->algorithm->work(s) * s->element_bytes : 0;
 }
 
-size_t tsr_collective_scratch_bytes(const tsr_collective_options *options, int index) {
-  tsr_schedule schedule = {0};
-  tsr_schedule_build(&schedule, options, index);
-  return (size_t)schedule.scratch_bytes;
+/* ---- rounds ---- */
+
+round_builder tsr_schedule_emit(const tsr_schedule *s, int64_t segment, int round, bool posts,
+                                tsr_action *actions, tsr_message_function *count, void *count_to) {
+  round_builder b = {.schedule = s,
+                     .actions = actions,
+                     .posts = posts,
+                     .segment = segment,
+                     .first = segment * s->segment,
+                     .area = segment % 2 * s->area_bytes,
+                     .count = count,
+                     .count_to = count_to};
+  if (has_one_count(s->kind)) b.elements = s->count - b.first < s->segment ? s->count - b.first : s->segment;
+  s->algorithm->emit(&b, round);
+  return b;
 }
 
-uint64_t tsr_collective_sent_bytes(const tsr_collective_options *options, int index) {
-  tsr_schedule schedule = {0};
-  tsr_schedule_build(&schedule, options, index);
-  return schedule.sent_bytes;
+static int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+/* The first segment is the largest, in every way. */
+void tsr_schedule_measure(tsr_schedule *s) {
+  int posts = 0, works = 0, messages = 0;
+  s->stage_bytes = 0;
+  for (int round = 0; round < s->rounds; round++) {
+    const round_builder post = tsr_schedule_emit(s, 0, round, true, NULL, NULL, NULL);
+    const round_builder work = tsr_schedule_emit(s, 0, round, false, NULL, NULL, NULL);
+    posts = larger(posts, post.action_count);
+    works = larger(works, work.action_count);
+    messages = larger(messages, post.messages);
+    if (post.staged > s->stage_bytes) s->stage_bytes = post.staged;
+  }
+  const int waits = 4;
+  s->actions_max = 2 * posts + works + waits;
+  s->messages_max = 2 * messages;
+  s->area_bytes = (s->work_bytes + SEGMENT_ALIGNMENT - 1) / SEGMENT_ALIGNMENT * SEGMENT_ALIGNMENT;
+  s->work_bytes = s->area_bytes;
+  s->area_bytes += s->stage_bytes;
+}
+
+int64_t tsr_schedule_scratch_bytes(const tsr_schedule *s) {
+  return s->segments > 1 ? 2 * s->area_bytes : s->area_bytes;
+}
+
+/* ---- units ---- */
+
+/* Which round of which segment an item is. */
+typedef struct item {
+  int64_t segment;
+  int round;
+} item;
+
+static item item_at(const tsr_schedule *s, int64_t at) {
+  const int64_t of_pair = 2 * (int64_t)s->rounds, pair = at / of_pair, within = at % of_pair;
+  if (2 * pair + 1 == s->segments) return (item){2 * pair, (int)within};
+  return (item){2 * pair + within % 2, (int)(within / 2)};
+}
+
+/* How many need not have ended, of the messages begun so far. */
+static int wait_for_all_but(tsr_action *actions, int messages) {
+  actions[0] = (tsr_action){.kind = TSR_ACTION_WAIT, .messages = messages};
+  return 1;
+}
+
+static int post(const tsr_schedule *s, tsr_schedule_cursor *cursor, item item, tsr_action *actions) {
+  const round_builder b = tsr_schedule_emit(s, item.segment, item.round, true, actions, NULL, NULL);
+  cursor->posted = true;
+  cursor->messages = b.messages;
+  cursor->trailing = b.settles ? 0 : b.messages - b.receives;
+  return b.action_count;
+}
+
+/* The work speaks of an item's messages by number: now as seen from the last that was begun. */
+static int work(const tsr_schedule *s, const tsr_schedule_cursor *cursor, int ahead, item item,
+                tsr_action *actions) {
+  const round_builder b = tsr_schedule_emit(s, item.segment, item.round, false, actions, NULL, NULL);
+  for (int i = 0; i < b.action_count; i++)
+    if (actions[i].kind == TSR_ACTION_REDUCE || actions[i].kind == TSR_ACTION_WIDEN)
+      actions[i].messages = cursor->messages - actions[i].messages + ahead;
+  return b.action_count;
+}
+
+int tsr_schedule_next(const tsr_schedule *s, tsr_schedule_cursor *cursor, tsr_action *actions) {
+  const int64_t items = s->segments * s->rounds;
+  if (cursor->item == items) return 0;
+  const item now = item_at(s, cursor->item);
+  tsr_schedule_cursor next = {.item = cursor->item + 1};
+  int count = 0;
+  if (!cursor->posted) { /* what the segment's last round sent must not change before it has ended */
+    count += wait_for_all_but(actions, 0);
+    count += post(s, cursor, now, actions + count);
+  }
+  const item after = next.item < items ? item_at(s, next.item) : now;
+  if (after.segment != now.segment) {
+    count += wait_for_all_but(actions + count, cursor->messages);
+    count += post(s, &next, after, actions + count);
+  }
+  count += wait_for_all_but(actions + count, cursor->trailing + next.messages);
+  count += work(s, cursor, next.messages, now, actions + count);
+  if (next.item == items) count += wait_for_all_but(actions + count, 0);
+  assert(count <= s->actions_max);
+  *cursor = next;
+  return count;
+}
+
+static void note_peer(void *to, int peer, bool sent, int64_t bytes) {
+  (void)sent, (void)bytes;
+  ((bool *)to)[peer] = true;
+}
+
+void tsr_schedule_peers(const tsr_schedule *s, bool *flags) {
+  for (int round = 0; round < s->rounds; round++)
+    tsr_schedule_emit(s, 0, round, true, NULL, note_peer, flags);
 }

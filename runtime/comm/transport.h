@@ -1,14 +1,16 @@
 /* comm/transport.h: what carries messages between members. Everything above is written once, on this.
  *
  * Messages between a pair of members with the same tag arrive in the order in which they were sent. Nothing
- * here blocks, but for destroy, which may wait for the others to leave as well. Only the mpi transport's file
- * includes <mpi.h>. */
+ * here blocks, but for destroy, which may wait for the others to leave as well. Only the mpi transport's files
+ * see <mpi.h>. */
 #ifndef TSR_COMM_TRANSPORT_H
 #define TSR_COMM_TRANSPORT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <tessera/group.h>
 
 #include "base/context.h"
 
@@ -27,9 +29,12 @@ typedef struct tsr_request {
   const void *view; /* after irecv_view has ended: where the data lies */
   void *native;
   void *data;
-  int from, to, tag;                   /* sim: what it is matched by */
+  int from, to, tag;                   /* sim, shared memory: what it is matched by */
   int64_t peer_bytes;                  /* sim: what the other side said, if that differs */
-  struct tsr_request *next, *previous; /* sim: the queue of unmatched messages */
+  struct tsr_request *next, *previous; /* sim, shared memory: the queue in which it waits */
+  bool viewed;                         /* likewise: begun by irecv_view */
+  uint32_t record;                     /* likewise: where its fate is noted */
+  int lane;                            /* shared memory: how it travels */
 } tsr_request;
 
 typedef struct tsr_transport_ops {
@@ -69,8 +74,13 @@ typedef struct tsr_transport_ops {
   /* Leaves the core to others until something may have happened for this process, or for that long; NULL =
    * sched_yield is all there is. */
   void (*rest)(tsr_transport *transport, double seconds_max);
+  /* Local member `member` works for so long: called where it combines contributions, so that virtual time
+   * knows. NULL = time passes by itself. */
+  void (*spend)(tsr_transport *transport, int member, double seconds);
   /* Seconds since some fixed moment: of this process's clock, or virtual. */
   double (*now)(tsr_transport *transport);
+  /* Virtual time of one local member, later than now while it works; NULL = as now. */
+  double (*now_of)(tsr_transport *transport, int member);
 } tsr_transport_ops;
 
 struct tsr_transport {
@@ -83,9 +93,12 @@ struct tsr_transport {
   bool crowded;              /* this host has more of the group's processes than cores */
   uint64_t *bytes_sent;      /* by local member; counted by the transport */
   int64_t message_bytes_max; /* a longer message travels in pieces; tests make it small */
+  double reduce_seconds_per_byte; /* what `spend` is to be told of a byte that is combined */
 };
 
-tsr_status tsr_transport_create_sim(tsr_context *context, int members, tsr_transport **out, tsr_error *error);
+/* options: NULL = in real time, messages arrive at once. They must be sound (comm/sim.h). */
+tsr_status tsr_transport_create_sim(tsr_context *context, int members, const tsr_sim_options *options,
+                                    tsr_transport **out, tsr_error *error);
 
 /* For transports. init sets the fields above for local members first .. first + local_count - 1. */
 tsr_status tsr_transport_init(tsr_transport *transport, const tsr_transport_ops *ops, tsr_context *context,

@@ -159,7 +159,8 @@ static void maximum_keeps_nan(void **state) {
   tsr_collective_options options = {
       .kind = TSR_ALL_REDUCE, .reduction = TSR_MAX, .counts = &count, .member_count = 3};
   for (int who = 0; who < 3; who++) {
-    float data[3][2] = {{1, 1}, {2, 2}, {3, 3}}, scratch[3][4];
+    float data[3][2] = {{1, 1}, {2, 2}, {3, 3}}, scratch[3][64];
+    assert_true(tsr_collective_scratch_bytes(&options, who) <= sizeof scratch[0]);
     tsr_collective *collectives[3];
     data[who][1] = NAN;
     for (int i = 0; i < 3; i++) {
@@ -235,7 +236,8 @@ static void wrong_options_are_refused(void **state) {
       {{.kind = TSR_ALL_GATHER, .counts = huge}, "do not fit"},
       {{.kind = TSR_ALL_GATHER, .counts = NULL}, "counts is NULL"},
       {{.kind = TSR_BROADCAST, .counts = good, .root = 3}, "root is 3"},
-      {{.kind = TSR_ALL_REDUCE, .counts = good, .dtype = TSR_BF16}, "bf16"},
+      {{.kind = TSR_ALL_REDUCE, .counts = good, .dtype = TSR_I8}, "i8"},
+      {{.kind = TSR_ALL_REDUCE, .counts = good, .wire = TSR_F64}, "f64 cannot be the wire's type"},
       {{.kind = TSR_ALL_REDUCE, .counts = good, .element_bytes = 2}, "element_bytes is 2"},
       {{.kind = TSR_ALL_REDUCE, .counts = good, .reduction = (tsr_reduction)7}, "reduction 7"},
       {{.kind = (tsr_collective_kind)9, .counts = good}, "kind 9"},

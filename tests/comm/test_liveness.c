@@ -23,11 +23,14 @@ static void call_from_to(tsr_liveness *liveness, double from, double to) {
 static void the_silent_one_is_lost(void **state) {
   (void)state;
   tsr_liveness liveness = make();
-  call_from_to(&liveness, 100, 106);
+  call_from_to(&liveness, 100, 104);
+  assert_int_equal(tsr_liveness_slow(&liveness), -1);
+  call_from_to(&liveness, 104, 106);
   tsr_liveness_heard(&liveness, 0);
   tsr_liveness_left(&liveness, 3);
   call_from_to(&liveness, 106, 108);
   assert_int_equal(tsr_liveness_lost(&liveness), -1);
+  assert_int_equal(tsr_liveness_slow(&liveness), 2);
   call_from_to(&liveness, 108, 108.5);
   assert_int_equal(tsr_liveness_lost(&liveness), 2);
   assert_false(tsr_liveness_left_long_ago(&liveness, 3));

@@ -1,8 +1,10 @@
 /* tests/mpi/test_mpi.c: collectives, agreement and the end of a group over MPI. Run with mpiexec -n 1, 2, 3,
- * 4, 7; an argument chooses MPI_Init_thread(MPI_THREAD_MULTIPLE). Each rank prints its failures; the exit
+ * 4, 7. Arguments: threads = MPI_Init_thread(MPI_THREAD_MULTIPLE); alone = the last rank can make no shared
+ * memory, so MPI carries all; mixed = the ranks are on two hosts. Each rank prints its failures; the exit
  * code is the same on all: 0 = no rank failed. */
 #include <mpi.h>
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +14,15 @@
 
 #include "base/memory.h"
 #include "collective_case.h"
+#include "comm/shared_inside.h"
 
 enum { RANKS_MAX = 64 };
 
 static tsr_context *context;
 static tsr_error error;
-static int rank, size, failures;
+static int rank, size, failures, warnings;
+static bool alone; /* MPI carries all */
+static bool mixed; /* MPI carries some */
 
 static void report(const char *where, int line, const char *text) {
   printf("rank %d of %d, %s:%d: %s\n", rank, size, where, line, text);
@@ -143,6 +148,56 @@ static void two_in_flight(void) {
   tsr_group_destroy(&group);
 }
 
+/* ---- shared memory ---- */
+
+static int refuse_file(void) {
+  errno = EPERM;
+  return -1;
+}
+
+static void count_warnings(void *user, tsr_log_level level, const char *area, const char *message) {
+  (void)user;
+  if (level == TSR_LOG_WARNING && !strcmp(area, "comm") && strstr(message, "no shared memory")) warnings++;
+}
+
+static bool wait_for(tsr_group *group, tsr_request *request) {
+  bool done = false;
+  while (!done) {
+    if (group->transport->ops->test(group->transport, request, &done, &error) != TSR_OK) return false;
+    if (!done && tsr_group_wait_turn(group, &error) != TSR_OK) return false;
+  }
+  return true;
+}
+
+/* A message round the ring, from memory that the next rank reads where it lies, and from its own. */
+static void views(void) {
+  enum { BYTES = 500000 };
+  tsr_group *group = make_group(MPI_COMM_WORLD, 20);
+  tsr_transport *transport = group->transport;
+  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  char *window = tsr_group_memory_create(group, rank, BYTES), *own = malloc(BYTES), *copy = malloc(BYTES);
+  CHECK(!window == (alone || size == 1));
+  for (int turn = 0; turn < 2; turn++) {
+    tsr_request send = {0}, receive = {0};
+    char *data = turn && window ? window : own;
+    memset(data, 'a' + rank + turn, BYTES);
+    memset(copy, 0, BYTES);
+    CHECK_OK(transport->ops->irecv_view(transport, rank, previous, 5, copy, BYTES, &receive, &error));
+    CHECK_OK(transport->ops->isend(transport, rank, next, 5, data, BYTES, &send, &error));
+    CHECK(wait_for(group, &receive));
+    const char *seen = receive.view;
+    CHECK(mixed || (seen == copy) == (data == own));
+    CHECK(seen[0] == 'a' + previous + turn && seen[BYTES - 1] == 'a' + previous + turn);
+    transport->ops->release(transport, &receive);
+    CHECK(wait_for(group, &send));
+  }
+  tsr_group_memory_destroy(group, window);
+  free(own);
+  free(copy);
+  tsr_group_destroy(&group);
+  CHECK((warnings > 0) == (alone && rank == size - 1));
+}
+
 /* ---- agreement, broadcast, gather ---- */
 
 static void agreement(void) {
@@ -207,7 +262,9 @@ static void other_sizes_are_an_error(void) {
     tsr_status status = case_member_start(&member, &test, &error);
     if (status == TSR_OK) status = tsr_collective_wait_all(group, &member.collective, 1, &error);
     CHECK(status == TSR_ERROR_COMM);
-    CHECK(strstr(error.message, rank ? "sent 12 bytes, 20 were expected" : "more than 12 bytes"));
+    CHECK(strstr(error.message, rank    ? "sent 12 bytes, 20 were expected"
+                                : alone ? "more than 12 bytes"
+                                        : "sent 20 bytes, 12 were expected"));
     case_member_release(&member);
   }
   tsr_group_destroy(&group);
@@ -287,6 +344,7 @@ int main(int argc, char **argv) {
                                  sub_communicators,
                                  messages_in_pieces,
                                  two_in_flight,
+                                 views,
                                  agreement,
                                  agreement_repairs_tags,
                                  broadcast_and_gather,
@@ -297,14 +355,20 @@ int main(int argc, char **argv) {
                                  another_launcher,
                                  wrong_arguments};
   int granted, all = 0;
-  if (tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = ""), &context, &error) != TSR_OK) return 2;
+  bool threads = argc > 1 && !strcmp(argv[1], "threads");
+  alone = argc > 1 && !strcmp(argv[1], "alone");
+  mixed = argc > 1 && !strcmp(argv[1], "mixed");
+  tsr_context_options *options =
+      TSR_CONTEXT_OPTIONS(.cache_folder = "", .log = count_warnings, .log_level = TSR_LOG_WARNING);
+  if (tsr_context_create(options, &context, &error) != TSR_OK) return 2;
   outside_mpi("not initialised");
-  if (argc > 1)
+  if (threads)
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);
   else
     MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (alone && rank == size - 1) tsr_shared_make_file = refuse_file;
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tests[i]();
   MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   MPI_Finalize();

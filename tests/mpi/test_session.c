@@ -186,6 +186,18 @@ static void check_reports(tsr_session *session, const tsr_plan *plan) {
   free(members);
 }
 
+/* What ranks of one host exchange lies where the others can read it, if the device can use that. */
+static void exchanges_in_place(const tsr_session *session) {
+  const tsr_local *local = &session->locals[0];
+  int shared = 0;
+  if (local->active_index < 0) return;
+  for (int i = 0; i < session->plan->storage_count; i++)
+    for (int piece = 0; piece < local->stores[i].piece_count; piece++)
+      shared += local->stores[i].memories[piece] != NULL;
+  CHECK((shared > 0) == (size > 1 && local->device->takes_memory));
+  CHECK(local->scratch.of_group == (size > 1) && local->packing.of_group == (size > 1));
+}
+
 /* Same bits twice, and as sim members have them where all devices are alike. */
 static void same_bits(tsr_group *group, tsr_device *device) {
   results *first = calloc(1, sizeof *first), *second = calloc(1, sizeof *second);
@@ -193,6 +205,7 @@ static void same_bits(tsr_group *group, tsr_device *device) {
   tsr_session *session;
   tsr_check check;
   NEED_OK(tsr_session_create(group, plan, &device, 1, &session, &error));
+  exchanges_in_place(session);
   train(session, plan, first);
   train(session, plan, second);
   CHECK(!memcmp(first, second, sizeof *first));
@@ -292,10 +305,15 @@ int main(int argc, char **argv) {
   if (all_have_devices()) {
     NEED_OK(tsr_group_create_mpi(context, MPI_COMM_WORLD, NULL, &group, &error));
     NEED_OK(tsr_device_open(context, selector, NULL, &device, &error));
+    void *lowest = tsr_group_memory_create(group, rank, 1);
+    tsr_group_memory_destroy(group, lowest);
     same_bits(group, device);
     failures_are_shared(group, device);
     device_fails(group, device);
     CHECK(tsr_device_bytes_used(device) == 0);
+    void *again = tsr_group_memory_create(group, rank, 1);
+    CHECK(again == lowest); /* sessions have returned all */
+    tsr_group_memory_destroy(group, again);
     tsr_device_close(&device);
     tsr_group_destroy(&group);
   }

@@ -1,0 +1,131 @@
+/* tests/comm/test_collective_algorithms.c: every kind of collective by every algorithm, over sim members, and
+ * what their schedules promise: bytes, bits, seconds. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "collective_case.h"
+
+enum { MEMBERS_MAX = 300 };
+
+static tsr_context *context;
+static tsr_error error;
+
+static int make_context(void **state) {
+  (void)state;
+  return tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = ""), &context, NULL);
+}
+
+static int drop_context(void **state) {
+  (void)state;
+  tsr_context_destroy(&context);
+  return 0;
+}
+
+static tsr_group *make_group(int members) {
+  tsr_group *group = NULL;
+  if (tsr_group_create_sim(context, members, NULL, &group, &error) != TSR_OK) fail_msg("%s", error.message);
+  return group;
+}
+
+/* All must have the same bits, where all have the same result. */
+static void check_alike(const collective_case *test, const case_member *members) {
+  const tsr_collective_kind kind = test->options.kind;
+  if (kind == TSR_REDUCE_SCATTER || kind == TSR_ALL_TO_ALL) return;
+  for (int i = 1; i < test->options.member_count; i++)
+    if (memcmp(members[i].out, members->out, (size_t)members->out_bytes))
+      fail_msg("%s, %s: members 0 and %d differ", tsr_collective_kind_name(kind),
+               tsr_algorithm_name(test->options.algorithm), i);
+}
+
+/* Twice: right both times, with the same bits, and the bytes that were promised. */
+static void run_case(tsr_group *group, const collective_case *test) {
+  case_member members[MEMBERS_MAX];
+  tsr_collective *collectives[MEMBERS_MAX];
+  uint64_t before[MEMBERS_MAX];
+  const int count = test->options.member_count;
+  for (int i = 0; i < count; i++) {
+    if (!case_member_setup(group, test, i, &members[i], &error)) fail_msg("%s", error.message);
+    collectives[i] = members[i].collective;
+    before[i] = tsr_group_bytes_sent(group, i);
+  }
+  char *first = malloc((size_t)members->out_bytes + 1);
+  for (int turn = 0; turn < 2; turn++) {
+    for (int i = 0; i < count; i++) case_member_fill(&members[i], test);
+    for (int i = 0; i < count; i++)
+      if (case_member_start(&members[i], test, &error) != TSR_OK) fail_msg("%s", error.message);
+    if (tsr_collective_wait_all(group, collectives, (size_t)count, &error) != TSR_OK)
+      fail_msg("%s", error.message);
+    for (int i = 0; i < count; i++) {
+      const char *wrong = case_member_check(&members[i], test);
+      if (wrong) fail_msg("%s", wrong);
+    }
+    check_alike(test, members);
+    if (turn == 0) memcpy(first, members->out, (size_t)members->out_bytes);
+    assert_memory_equal(first, members->out, (size_t)members->out_bytes);
+  }
+  for (int i = 0; i < count; i++)
+    assert_int_equal(tsr_group_bytes_sent(group, i) - before[i],
+                     2 * tsr_collective_sent_bytes(&test->options, i));
+  for (int i = 0; i < count; i++) case_member_release(&members[i]);
+  free(first);
+}
+
+/* Hosts: blocks of two, in turn over three, one member apart, each its own. */
+static void place(int pattern, int members, int *hosts) {
+  for (int i = 0; i < members; i++) {
+    const int of_pattern[] = {i / 2, i % 3, i == members / 2, -i};
+    hosts[i] = of_pattern[pattern % 4];
+  }
+}
+
+static const tsr_dtype wires[] = {TSR_F32, TSR_BF16, TSR_F16};
+
+static void run_ways(tsr_group *group, int members, tsr_collective_kind kind, tsr_algorithm algorithm,
+                     int pattern) {
+  int64_t counts[kind == TSR_ALL_TO_ALL ? members * members : members];
+  int hosts[MEMBERS_MAX];
+  (kind == TSR_ALL_TO_ALL ? case_counts_of_pairs : case_counts)(pattern, members, counts);
+  /* Of many members or elements, a part of the ways: 7 has no factor in common with any of them. */
+  const int step = members > 5 || pattern == COUNT_PATTERNS - 1 ? 7 : 1;
+  for (int way = pattern % step; way < 48; way += step) {
+    place(pattern + way / 3, members, hosts);
+    run_case(group, &(collective_case){.options = {.kind = kind,
+                                                   .dtype = way % 12 == 9 ? TSR_F64 : TSR_F32,
+                                                   .reduction = way % 8 == 7 ? TSR_MAX : TSR_SUM,
+                                                   .root = (members + way) / 2 % members,
+                                                   .counts = counts,
+                                                   .member_count = members,
+                                                   .algorithm = algorithm,
+                                                   .wire = wires[way % 3],
+                                                   .hosts = way & 8 ? hosts : NULL,
+                                                   .message_bytes = way & 16 ? 256 : 0},
+                                       .in_place = way & 2,
+                                       .ordered = way & 4});
+  }
+}
+
+static void every_kind_by_every_algorithm(void **state) {
+  (void)state;
+  const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    tsr_group *group = make_group(sizes[i]);
+    for (int kind = 0; kind < TSR_COLLECTIVE_KINDS; kind++)
+      for (int algorithm = 0; algorithm < TSR_ALGORITHM_COUNT; algorithm++)
+        for (int pattern = 0; pattern < (sizes[i] < 10 ? COUNT_PATTERNS : 4); pattern++)
+          run_ways(group, sizes[i], (tsr_collective_kind)kind, (tsr_algorithm)algorithm, pattern);
+    tsr_group_destroy(&group);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_kind_by_every_algorithm),
+  };
+  return cmocka_run_group_tests(tests, make_context, drop_context);
+}
