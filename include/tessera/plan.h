@@ -39,6 +39,11 @@ typedef struct tsr_plan_options {
   double reserve_fraction; /* of each device's memory, kept free, at least 256 MiB on a GPU; 0 = 0.05;
                               below 0 = none */
   bool keep_all; /* every member takes part (its share may be zero); else slow ones may be excluded */
+  int chunks; /* into how many chunks a product is cut whose result is reduced, so that the reduction of one
+                 runs behind the product of the next: 1 = none, up to 64; 0 = as many as are fastest */
+  tsr_algorithm collective; /* of every collective that has it; AUTO = the fastest of each by the links' cost */
+  tsr_dtype wire; /* of f32 values on their way between members: F32 (0), BF16 or F16. Sums are in f32; what
+                     the wire may add to an error, tsr_session_check says */
 } tsr_plan_options;
 void tsr_plan_options_init(tsr_plan_options *options);
 #define TSR_PLAN_OPTIONS(...) (&(tsr_plan_options){.struct_size = sizeof(tsr_plan_options), __VA_ARGS__})

@@ -71,11 +71,16 @@ void tsr_check_options_init(tsr_check_options *options);
 
 typedef struct tsr_check {
   bool passed;
-  bool oracle;       /* the whole oracle was run, not only probes */
-  double max_error;  /* largest error found, in units of its bound's element */
-  double bound;      /* the bound at that place */
-  double detectable; /* the smallest error of one element that would have been found */
-  char where[128];   /* the value and place of the largest error / bound */
+  bool oracle;        /* the whole oracle was run, not only probes */
+  double max_error;   /* largest error found, in units of its bound's element */
+  double bound;       /* the bound at that place */
+  double detectable;  /* the smallest error of one element that would have been found */
+  char where[128];    /* the value and place of the largest error / bound */
+  int64_t compared;   /* comparisons: of elements, and of sums of them (probes, collectives) */
+  int64_t not_finite; /* those of them without a bound, because NaN or infinity is expected, or an overflow is
+                         possible: whether both sides are NaN, infinite or numbers is all that was compared */
+  double wire_error;  /* with a narrow wire: what it may add to an element's error in one collective, relative to
+                         the sum of the sizes of what is combined into it; contained in the bounds */
 } tsr_check;
 
 /* [C] Runs one step and verifies it: every product and every collective on its inputs as stored, by random
@@ -89,8 +94,9 @@ typedef struct tsr_member_report {
   uint64_t bytes_planned;   /* of the plan */
   uint64_t bytes_allocated; /* by this session, in the device's ledger */
   uint64_t bytes_sent;      /* to other members, in the last step */
-  double compute_seconds;   /* of the last step: waiting for the device */
+  double compute_seconds;   /* of the last step: all but exposed_seconds */
   double comm_seconds;      /* of the last step: in collectives */
+  double exposed_seconds;   /* of these: with nothing on the device, the rest being hidden behind it */
 } tsr_member_report;
 
 typedef struct tsr_report {

@@ -6,6 +6,7 @@
 #include <tessera/cluster.h>
 #include <tessera/context.h>
 #include <tessera/device.h>
+#include <tessera/distributed.h>
 #include <tessera/dtype.h>
 #include <tessera/gemm.h>
 #include <tessera/graph.h>

@@ -50,8 +50,9 @@ typedef struct tsr_backend {
   int (*vector_registers)(const tsr_opencl_facts *facts);
   /* Appended to every build; NULL = none. */
   const char *build_options;
-  /* Whether large buffers lie in the host's memory, in huge pages that the library allocates, and the driver
-   * uses them in place (CL_MEM_USE_HOST_PTR). NULL = the driver allocates all. */
+  /* Whether the driver uses host memory that it is given in place (CL_MEM_USE_HOST_PTR): large buffers then
+   * lie in huge pages that the library allocates, and what is exchanged with other ranks of the host, if
+   * memory is unified, in memory that they share. NULL = the driver allocates all. */
   bool (*uses_huge_pages)(const tsr_opencl_facts *facts);
 } tsr_backend;
 

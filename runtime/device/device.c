@@ -45,12 +45,25 @@ static tsr_status check_ledger(const tsr_device *device, size_t bytes, tsr_error
   return TSR_OK;
 }
 
+static void enter_in_ledger(tsr_device *device, tsr_buffer *buffer, size_t bytes) {
+  buffer->bytes = bytes;
+  device->bytes_used += bytes;
+  if (device->bytes_used > device->bytes_peak) device->bytes_peak = device->bytes_used;
+}
+
 tsr_status tsr_buffer_create(tsr_device *device, size_t bytes, tsr_buffer **out, tsr_error *error) {
   TSR_RETURN_IF_FAILED(check_ledger(device, bytes, error));
   TSR_RETURN_IF_FAILED(device->ops->buffer_create(device, bytes, out, error));
-  (*out)->bytes = bytes;
-  device->bytes_used += bytes;
-  if (device->bytes_used > device->bytes_peak) device->bytes_peak = device->bytes_used;
+  enter_in_ledger(device, *out, bytes);
+  return TSR_OK;
+}
+
+tsr_status tsr_buffer_create_over(tsr_device *device, void *memory, size_t bytes, tsr_buffer **out,
+                                  tsr_error *error) {
+  if (!device->takes_memory) return tsr_buffer_create(device, bytes, out, error);
+  TSR_RETURN_IF_FAILED(check_ledger(device, bytes, error));
+  TSR_RETURN_IF_FAILED(device->ops->buffer_create_over(device, memory, bytes, out, error));
+  enter_in_ledger(device, *out, bytes);
   return TSR_OK;
 }
 
@@ -70,6 +83,22 @@ static tsr_status check_range(const tsr_device *device, const tsr_buffer *buffer
                     "%zu bytes at offset %zu: expected at least 1, within the buffer's %zu bytes", bytes,
                     offset, buffer->bytes);
   return TSR_OK;
+}
+
+tsr_status tsr_buffer_part(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                           tsr_buffer **out, tsr_error *error) {
+  *out = NULL;
+  TSR_RETURN_IF_FAILED(check_range(device, buffer, offset, bytes, error));
+  if (!device->ops->buffer_part) return TSR_OK;
+  TSR_RETURN_IF_FAILED(device->ops->buffer_part(device, buffer, offset, bytes, out, error));
+  if (*out) (*out)->bytes = bytes;
+  return TSR_OK;
+}
+
+void tsr_buffer_part_destroy(tsr_device *device, tsr_buffer **part) {
+  if (!*part) return;
+  device->ops->buffer_destroy(device, *part);
+  *part = NULL;
 }
 
 tsr_status tsr_device_host_begin(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
@@ -103,6 +132,19 @@ tsr_status tsr_device_fill_zero(tsr_device *device, tsr_buffer *buffer, size_t o
 
 tsr_status tsr_device_poll(tsr_device *device, bool *idle, tsr_error *error) {
   return device->ops->poll(device, idle, error);
+}
+
+void tsr_device_mark_set(tsr_device *device, tsr_device_mark *mark) {
+  if (device->ops->mark_set) device->ops->mark_set(device, mark);
+}
+
+tsr_status tsr_device_mark_test(tsr_device *device, tsr_device_mark *mark, bool *reached, tsr_error *error) {
+  *reached = true;
+  return device->ops->mark_test ? device->ops->mark_test(device, mark, reached, error) : TSR_OK;
+}
+
+void tsr_device_mark_drop(tsr_device *device, tsr_device_mark *mark) {
+  if (device->ops->mark_drop) device->ops->mark_drop(device, mark);
 }
 
 tsr_status tsr_device_finish(tsr_device *device, tsr_error *error) {

@@ -1,7 +1,8 @@
 /* device/device.h: what the rest of the runtime asks of an open device, and what a device implements.
  *
  * A device has one queue: what is enqueued runs in order. Nothing here waits for the device unless it says
- * so; tsr_device_poll tells when all that was enqueued has ended. Every buffer goes through the ledger.
+ * so; tsr_device_poll tells when all that was enqueued has ended, a mark when all before it has. Every buffer
+ * goes through the ledger.
  *
  * Matrices are views of one buffer. Row-major: element (r, c) at offset + r * ld + c. Panel form of width w,
  * in which CPU kernels want a weight: element (r, c) at offset + ((c / w) * ld + r) * w + c % w, where ld is
@@ -109,13 +110,27 @@ typedef struct tsr_device_span {
   void *first, *last;
 } tsr_device_span;
 
+/* A place in the queue, behind what was enqueued before it, as the device keeps it; {0} = in front of
+ * everything. */
+typedef struct tsr_device_mark {
+  void *last;
+} tsr_device_mark;
+
 /* What a device implements. Called by the functions below alone, which have checked their arguments. */
 typedef struct tsr_device_ops {
   /* Frees the device's own part; buffers are gone, the queue may still run: wait for it. */
   void (*close)(tsr_device *device);
   /* bytes > 0, within the ledger and the largest allocation. Contents undefined. */
   tsr_status (*buffer_create)(tsr_device *device, size_t bytes, tsr_buffer **out, tsr_error *error);
+  /* The same over page-aligned host memory, which is borrowed until the last command that uses it has ended;
+   * mapping such a buffer gives that memory. Only of a device with takes_memory. */
+  tsr_status (*buffer_create_over)(tsr_device *device, void *memory, size_t bytes, tsr_buffer **out,
+                                   tsr_error *error);
   void (*buffer_destroy)(tsr_device *device, tsr_buffer *buffer);
+  /* Bytes [offset, offset + bytes) of a buffer as one of its own, which buffer_destroy ends; *out = NULL:
+   * they cannot be one. NULL = no such bytes can. */
+  tsr_status (*buffer_part)(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                            tsr_buffer **out, tsr_error *error);
   /* Enqueues making bytes [offset, offset + bytes) visible at *pointer, which is valid once poll says idle.
    */
   tsr_status (*host_begin)(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
@@ -129,6 +144,13 @@ typedef struct tsr_device_ops {
   tsr_status (*reduce)(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
   /* Starts what was enqueued; *idle = all has ended. A failure of an earlier command is reported here. */
   tsr_status (*poll)(tsr_device *device, bool *idle, tsr_error *error);
+  /* Sets an empty mark behind what was enqueued last. All three NULL = every call has ended when it returns.
+   */
+  void (*mark_set)(tsr_device *device, tsr_device_mark *mark);
+  /* Starts what was enqueued; *reached = all before the mark has ended, and it is empty again. A failure of
+   * the command before it is reported here. */
+  tsr_status (*mark_test)(tsr_device *device, tsr_device_mark *mark, bool *reached, tsr_error *error);
+  void (*mark_drop)(tsr_device *device, tsr_device_mark *mark);
   /* Blocks until all has ended, without keeping a core busy if it can; failures are poll's to report. NULL =
    * poll says idle soon anyhow. */
   void (*wait)(tsr_device *device);
@@ -164,6 +186,7 @@ struct tsr_device {
   int vector_registers;      /* of a CPU's core; 0 = not known */
   uint64_t bytes_used, bytes_peak;
   uint64_t alignment; /* of an offset in bytes within a buffer, for host_begin; 1 if any will do */
+  bool takes_memory;  /* buffers may lie in host memory that is given, and are used where they lie */
 };
 
 /* Whether work (of tsr_work) names a bit; 0 names all. */
@@ -179,7 +202,17 @@ struct tsr_buffer {
 /* Errors: OUT_OF_MEMORY (ledger or device: bytes wanted, used, there), INVALID_ARGUMENT. *out is the
  * caller's. */
 tsr_status tsr_buffer_create(tsr_device *device, size_t bytes, tsr_buffer **out, tsr_error *error);
+/* Over host memory of the caller, which must be page-aligned and stay until the buffer is gone and the device
+ * idle. A device without takes_memory makes an ordinary buffer. */
+tsr_status tsr_buffer_create_over(tsr_device *device, void *memory, size_t bytes, tsr_buffer **out,
+                                  tsr_error *error);
 void tsr_buffer_destroy(tsr_device *device, tsr_buffer **buffer);
+/* A part of a buffer as a buffer of its own, in the same memory, not counted again: the host may have one
+ * part mapped while kernels write another, which no device promises of ranges of one buffer. *out = NULL:
+ * this device does not make one at that offset. Destroyed before the buffer. */
+tsr_status tsr_buffer_part(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
+                           tsr_buffer **out, tsr_error *error);
+void tsr_buffer_part_destroy(tsr_device *device, tsr_buffer **part);
 
 tsr_status tsr_device_host_begin(tsr_device *device, tsr_buffer *buffer, size_t offset, size_t bytes,
                                  tsr_host_mode mode, void **pointer, tsr_error *error);
@@ -192,7 +225,16 @@ tsr_status tsr_device_fill_zero(tsr_device *device, tsr_buffer *buffer, size_t o
 tsr_status tsr_device_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
 tsr_status tsr_device_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);
 tsr_status tsr_device_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
+
+/* Seconds of a span by the device's clock, of commands that took `host_seconds` by the host's, from before
+ * the first was enqueued until the last was waited for. 0: the device does not say, or it cannot be right.
+ * Empties the span. */
+double tsr_device_span_seconds(tsr_device *device, tsr_device_span *span, double host_seconds);
 tsr_status tsr_device_poll(tsr_device *device, bool *idle, tsr_error *error);
+/* Whether what was enqueued before the mark was set has ended; see tsr_device_ops. */
+void tsr_device_mark_set(tsr_device *device, tsr_device_mark *mark);
+tsr_status tsr_device_mark_test(tsr_device *device, tsr_device_mark *mark, bool *reached, tsr_error *error);
+void tsr_device_mark_drop(tsr_device *device, tsr_device_mark *mark);
 /* Blocks until idle. */
 tsr_status tsr_device_finish(tsr_device *device, tsr_error *error);
 

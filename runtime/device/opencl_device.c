@@ -24,38 +24,55 @@ static void CL_CALLBACK free_pages(cl_mem memory, void *pages) {
   free(pages);
 }
 
-/* NULL: the driver is to allocate, or to say that it cannot. */
-static void *make_pages(const tsr_opencl_device *device, size_t bytes) {
-  bool (*wanted)(const tsr_opencl_facts *) = device->backend->uses_huge_pages;
-  if (bytes < HUGE_PAGES_FROM || bytes > device->facts.max_allocation_bytes) return NULL;
-  return wanted && wanted(&device->facts) ? tsr_malloc_huge(bytes) : NULL;
+/* Whether the driver uses host memory that it is given where it lies. */
+static bool uses_in_place(const tsr_opencl_device *device) {
+  bool (*says_so)(const tsr_opencl_facts *) = device->backend->uses_huge_pages;
+  return says_so && says_so(&device->facts);
 }
 
-static tsr_status buffer_create(tsr_device *base, size_t bytes, tsr_buffer **out, tsr_error *error) {
-  tsr_opencl_device *device = tsr_opencl_of(base);
+/* NULL: the driver is to allocate, or to say that it cannot. */
+static void *make_pages(const tsr_opencl_device *device, size_t bytes) {
+  if (bytes < HUGE_PAGES_FROM || bytes > device->facts.max_allocation_bytes) return NULL;
+  return uses_in_place(device) ? tsr_malloc_huge(bytes) : NULL;
+}
+
+/* NULL memory: the driver allocates. */
+static tsr_status make_buffer(tsr_opencl_device *device, void *memory, size_t bytes, bool owned,
+                              tsr_buffer **out, tsr_error *error) {
   cl_int code = CL_SUCCESS;
   tsr_opencl_buffer *buffer = tsr_calloc(1, sizeof *buffer);
   if (!buffer) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a buffer's description");
-  void *pages = make_pages(device, bytes);
-  buffer->memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE | (pages ? CL_MEM_USE_HOST_PTR : 0),
-                                  bytes, pages, &code);
-  if (buffer->memory && pages) { /* they stay until the last command that uses them has ended */
-    code = clSetMemObjectDestructorCallback(buffer->memory, free_pages, pages);
+  buffer->memory = clCreateBuffer(device->context, CL_MEM_READ_WRITE | (memory ? CL_MEM_USE_HOST_PTR : 0),
+                                  bytes, memory, &code);
+  if (buffer->memory && memory && owned) { /* it stays until the last command that uses it has ended */
+    code = clSetMemObjectDestructorCallback(buffer->memory, free_pages, memory);
     if (code != CL_SUCCESS) {
       clReleaseMemObject(buffer->memory);
       buffer->memory = NULL;
     }
   }
-  if (!buffer->memory) {
-    free(pages);
-    free(buffer);
-    tsr_status status = tsr_opencl_fail(device, "clCreateBuffer", code, error);
-    tsr_error_wrap(error, "a buffer of %zu bytes beside %llu in use", bytes,
-                   (unsigned long long)base->bytes_used);
-    return status;
+  if (buffer->memory) {
+    *out = &buffer->base;
+    return TSR_OK;
   }
-  *out = &buffer->base;
-  return TSR_OK;
+  free(buffer);
+  tsr_status status = tsr_opencl_fail(device, "clCreateBuffer", code, error);
+  tsr_error_wrap(error, "a buffer of %zu bytes beside %llu in use", bytes,
+                 (unsigned long long)device->base.bytes_used);
+  return status;
+}
+
+static tsr_status buffer_create(tsr_device *base, size_t bytes, tsr_buffer **out, tsr_error *error) {
+  tsr_opencl_device *device = tsr_opencl_of(base);
+  void *pages = make_pages(device, bytes);
+  tsr_status status = make_buffer(device, pages, bytes, true, out, error);
+  if (status != TSR_OK) free(pages);
+  return status;
+}
+
+static tsr_status buffer_create_over(tsr_device *base, void *memory, size_t bytes, tsr_buffer **out,
+                                     tsr_error *error) {
+  return make_buffer(tsr_opencl_of(base), memory, bytes, false, out, error);
 }
 
 /* Commands that use the memory keep it alive until they have ended. */
@@ -132,24 +149,13 @@ tsr_status tsr_opencl_enqueue_rows(tsr_opencl_device *device, cl_kernel kernel, 
   return tsr_opencl_enqueue(device, kernel, layers > 1 ? 3 : 2, global, group, error);
 }
 
-/* The queue runs in order, so the last command's event speaks for all of them. */
 static tsr_status poll(tsr_device *base, bool *idle, tsr_error *error) {
   tsr_opencl_device *device = tsr_opencl_of(base);
-  *idle = !device->last;
-  if (*idle) return TSR_OK;
-  cl_int state = CL_QUEUED;
-  cl_int code = clGetEventInfo(device->last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-  if (code != CL_SUCCESS) return tsr_opencl_fail(device, "clGetEventInfo", code, error);
-  if (state > CL_COMPLETE) {
-    code = clFlush(device->queue);
-    return code == CL_SUCCESS ? TSR_OK : tsr_opencl_fail(device, "clFlush", code, error);
-  }
-  *idle = true;
-  tsr_opencl_remember(device, NULL);
-  if (state == CL_COMPLETE) return TSR_OK;
-  tsr_opencl_fail(device, "a command of the queue", state, error);
-  if (error) error->status = TSR_ERROR_DEVICE;
-  return TSR_ERROR_DEVICE;
+  tsr_device_mark mark = {device->last}; /* its reference passes to the mark */
+  device->last = NULL;
+  tsr_status status = tsr_opencl_mark_test(base, &mark, idle, error);
+  device->last = mark.last;
+  return status;
 }
 
 /* A CPU device's threads may have no core but ours: the driver's own wait leaves it to them. */
@@ -180,7 +186,9 @@ static void gemm_offer(const tsr_device *base, tsr_gemm_types types, int prefere
 static const tsr_device_ops ops = {
     .close = device_close,
     .buffer_create = buffer_create,
+    .buffer_create_over = buffer_create_over,
     .buffer_destroy = buffer_destroy,
+    .buffer_part = tsr_opencl_buffer_part,
     .host_begin = host_begin,
     .host_end = host_end,
     .fill_zero = fill_zero,
@@ -188,6 +196,9 @@ static const tsr_device_ops ops = {
     .map = tsr_opencl_map,
     .reduce = tsr_opencl_reduce,
     .poll = poll,
+    .mark_set = tsr_opencl_mark_set,
+    .mark_test = tsr_opencl_mark_test,
+    .mark_drop = tsr_opencl_mark_drop,
     .wait = wait,
     .gemm_offer = gemm_offer,
     .timing_set = tsr_opencl_timing_set,
@@ -211,6 +222,7 @@ static void describe(tsr_opencl_device *device) {
   const tsr_opencl_facts *facts = &device->facts;
   tsr_device *base = &device->base;
   base->work_group_size = facts->work_group_size_max;
+  base->takes_memory = facts->unified_memory && uses_in_place(device);
   if (device->backend->vector_registers) base->vector_registers = device->backend->vector_registers(facts);
   if (device->backend->architecture)
     device->backend->architecture(facts, base->architecture, sizeof base->architecture);

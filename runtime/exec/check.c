@@ -60,7 +60,14 @@ static tsr_status gather_f64(tsr_session *session, tsr_value value, double **out
   return tsr_session_gather(session, value, &array, error);
 }
 
-/* Every leaf as it is stored now. */
+/* What a narrow wire may add to an element, at most, relative to the sizes that are summed. */
+static double wire_error(const tsr_plan *plan) {
+  double most = 0;
+  for (int i = 0; i < plan->step_count; i++) most = fmax(most, tsr_check_wire_error(plan, &plan->steps[i]));
+  return most;
+}
+
+/* Every leaf as it is stored now; a narrow wire rounds it where it is gathered. */
 static tsr_status gather_leaves(tsr_session *session, tsr_oracle_value *values, tsr_error *error) {
   const tsr_graph *graph = session->plan->graph;
   for (size_t id = 1; id < graph->value_count; id++) {
@@ -70,6 +77,9 @@ static tsr_status gather_leaves(tsr_session *session, tsr_oracle_value *values, 
     tsr_status status =
         values[id].error ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the oracle");
     TSR_RETURN_IF_FAILED(tsr_session_agree(session, status, error));
+    int64_t count = graph->values[id].dtype == TSR_F32 ? tsr_shape_count(&graph->values[id].shape) : 0;
+    for (int64_t i = 0; i < count; i++)
+      values[id].error[i] = wire_error(session->plan) * fabs(values[id].exact[i]);
   }
   return TSR_OK;
 }
@@ -125,8 +135,9 @@ static tsr_status merge_findings(tsr_session *session, tsr_finding *finding, tsr
   tsr_finding *own = tsr_calloc(locals, sizeof *own), *all = tsr_calloc(members, sizeof *all);
   if (!own || !all) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for findings");
   TSR_TRY(tsr_session_agree(session, status, error));
-  for (size_t i = 0; i < locals; i++) own[i] = *finding;
+  own[0] = *finding; /* what this process found, once */
   TSR_TRY(tsr_session_agree(session, tsr_group_gather(session->group, own, sizeof *own, all, error), error));
+  *finding = (tsr_finding){0};
   for (size_t i = 0; i < members; i++) tsr_finding_merge(finding, &all[i]);
 done:
   free(own);
@@ -140,8 +151,20 @@ static tsr_status run_checks(tsr_session *session, uint64_t seed, bool oracle, t
   if (oracle) TSR_RETURN_IF_FAILED(gather_leaves(session, values, error));
   TSR_RETURN_IF_FAILED(tsr_check_run_step(session, seed, finding, error));
   if (!oracle) return TSR_OK;
-  TSR_RETURN_IF_FAILED(tsr_session_agree(session, tsr_graph_evaluate(graph, values, error), error));
-  return compare_all(session, values, finding, error);
+  TSR_RETURN_IF_FAILED(tsr_session_agree(session, tsr_graph_evaluate(graph, wire_error(session->plan), values, error), error));
+  tsr_finding whole = {0};
+  TSR_RETURN_IF_FAILED(compare_all(session, values, &whole, error));
+  if (session->locals[0].member) whole.compared = whole.not_finite = 0; /* of every process the same */
+  tsr_finding_merge(finding, &whole);
+  return TSR_OK;
+}
+
+/* A number, infinity or NaN where another of them is right. */
+static tsr_status fail_kind(const tsr_finding *finding, tsr_error *error) {
+  bool overflow = isfinite(finding->expected) && !isfinite(finding->bound);
+  return tsr_fail(error, TSR_ERROR_CHECK_FAILED, "verification failed: %s is %g, expected %g%s",
+                  finding->where, isnan(finding->found) ? fabs(finding->found) : finding->found,
+                  finding->expected, overflow ? ": something on the way is too large for its type" : "");
 }
 
 tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *options, tsr_check *out,
@@ -167,16 +190,22 @@ tsr_status tsr_session_check(tsr_session *session, const tsr_check_options *opti
   if (status != TSR_OK) goto done;
   TSR_TRY(tsr_session_agree(session, transfer_assigned(session, &kept, true, error), error));
   TSR_TRY(merge_findings(session, &finding, error));
-  bool compared = finding.where[0] != 0; /* where contents are NaN or too large, no bound exists */
+  /* Where contents are NaN or too large, no bound exists. */
+  bool compared = finding.where[0] != 0;
   out->passed = compared && finding.ratio <= 1;
   out->max_error = finding.error;
   out->bound = finding.bound;
   out->detectable = finding.detectable;
+  out->compared = finding.compared;
+  out->not_finite = finding.not_finite;
+  out->wire_error = wire_error(session->plan);
   memcpy(out->where, finding.where, sizeof out->where);
   if (!compared)
     status =
         tsr_fail(error, TSR_ERROR_CHECK_FAILED,
                  "nothing could be verified: inputs or parameters hold NaN or infinity, or results overflow");
+  else if (!out->passed && !isfinite(finding.error))
+    status = fail_kind(&finding, error);
   else if (!out->passed)
     status =
         tsr_fail(error, TSR_ERROR_CHECK_FAILED, "verification failed: %s is off by %.3g, allowed is %.3g",

@@ -74,7 +74,7 @@ static void reduce_block(probe *p, int64_t width, const double *signs) {
 static void check_row(const probe *p, int64_t row, int64_t at, int64_t col, int64_t width,
                       const double *signs, const char *name, int member, tsr_finding *finding) {
   const double *a = p->rows + at * p->k, epsilon = tsr_dtype_epsilon(p->c.dtype);
-  double expected = 0, sum = 0, most = 0, found = 0, c0_sum = 0, c0_most = 0;
+  double expected = 0, sum = 0, most = 0, found = 0, found_sum = 0, c0_sum = 0, c0_most = 0;
   for (int64_t i = 0; i < p->k; i++) {
     expected += a[i] * p->bx[i];
     sum += fabs(a[i]) * p->sum[i];
@@ -86,6 +86,7 @@ static void check_row(const probe *p, int64_t row, int64_t at, int64_t col, int6
   for (int64_t j = 0; j < width; j++) {
     double c0 = p->has_c0 ? p->node->beta * p->c0_block[at * width + j] : 0;
     found += p->c_block[at * width + j] * signs[j];
+    found_sum += fabs(p->c_block[at * width + j]);
     expected += c0 * signs[j];
     c0_sum += fabs(c0);
     if (!(fabs(c0) <= c0_most)) c0_most = fabs(c0);
@@ -93,8 +94,9 @@ static void check_row(const probe *p, int64_t row, int64_t at, int64_t col, int6
   double bound = 4 * epsilon * (sqrt((double)p->k) * sqrt(sum) * sqrt(most) + sqrt(c0_sum) * sqrt(c0_most));
   bound += (double)(width + p->k) * 0x1p-53 * (sum + c0_sum);
   bound = tsr_check_bound(p->c.dtype, sum + c0_sum, (double)(width * (p->k + 1)), bound);
-  tsr_finding_note(finding, found, expected, bound, "%s, row %lld, columns %lld to %lld of rank %d", name,
-                   (long long)row, (long long)col, (long long)(col + width - 1), member);
+  tsr_finding_note(finding, tsr_check_sum(found, found_sum), expected, bound,
+                   "%s, row %lld, columns %lld to %lld of rank %d", name, (long long)row, (long long)col,
+                   (long long)(col + width - 1), member);
 }
 
 static tsr_status check_block(probe *p, int64_t col, int64_t width, uint64_t seed, const char *name,

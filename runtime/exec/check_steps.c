@@ -21,17 +21,28 @@ double tsr_check_sign(uint64_t seed, uint64_t index) {
   return (z ^ (z >> 31)) & 1 ? 1 : -1;
 }
 
+/* Where there is no bound. */
+static bool is_wrong_kind(double found, double expected, double bound) {
+  if (isfinite(expected)) return isnan(found) && fabs(expected) <= FLT_MAX;
+  return isnan(bound) && isfinite(found);
+}
+
 void tsr_finding_note(tsr_finding *finding, double found, double expected, double bound, const char *format,
                       ...) {
   double error = fabs(found - expected);
-  bool same = found == expected || (isnan(found) && isnan(expected));
-  double ratio = same ? 0 : bound > 0 && error <= HUGE_VAL ? error / bound : HUGE_VAL;
-  if (!isfinite(bound)) return;
-  if (2 * bound > finding->detectable) finding->detectable = 2 * bound;
+  bool bounded = isfinite(bound) && isfinite(expected);
+  double ratio = found == expected ? 0 : bound > 0 && error <= HUGE_VAL ? error / bound : HUGE_VAL;
+  finding->compared++;
+  finding->not_finite += !bounded;
+  if (!bounded && !is_wrong_kind(found, expected, bound)) return;
+  if (!bounded) ratio = HUGE_VAL;
+  if (bounded && 2 * bound > finding->detectable) finding->detectable = 2 * bound;
   if (finding->where[0] && ratio <= finding->ratio) return;
   finding->ratio = ratio;
-  finding->error = same ? 0 : error;
+  finding->error = found == expected ? 0 : error;
   finding->bound = bound;
+  finding->found = found;
+  finding->expected = expected;
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(finding->where, sizeof finding->where, format, arguments);
@@ -39,14 +50,25 @@ void tsr_finding_note(tsr_finding *finding, double found, double expected, doubl
 }
 
 void tsr_finding_merge(tsr_finding *finding, const tsr_finding *other) {
-  double detectable = finding->detectable > other->detectable ? finding->detectable : other->detectable;
-  if (other->where[0] && (!finding->where[0] || other->ratio > finding->ratio)) *finding = *other;
-  finding->detectable = detectable;
+  tsr_finding sum = *finding;
+  if (other->where[0] && (!finding->where[0] || other->ratio > finding->ratio)) sum = *other;
+  sum.detectable = fmax(finding->detectable, other->detectable);
+  sum.compared = finding->compared + other->compared;
+  sum.not_finite = finding->not_finite + other->not_finite;
+  *finding = sum;
+}
+
+double tsr_check_no_bound(tsr_dtype dtype) {
+  return dtype == TSR_F64 ? INFINITY : NAN;
 }
 
 double tsr_check_bound(tsr_dtype dtype, double magnitude, double products, double bound) {
   double largest = dtype == TSR_F64 ? DBL_MAX : FLT_MAX, smallest = dtype == TSR_F64 ? DBL_MIN : FLT_MIN;
-  return magnitude + bound < largest ? bound + products * smallest : INFINITY;
+  return magnitude + bound < largest ? bound + products * smallest : tsr_check_no_bound(dtype);
+}
+
+double tsr_check_sum(double sum, double absolute) {
+  return isnan(sum) && !isnan(absolute) ? INFINITY : sum;
 }
 
 tsr_rule tsr_check_rule(const tsr_plan *plan, int node) {
@@ -164,7 +186,9 @@ static bool is_plain_product(const lockstep *l, const tsr_step *step) {
 static tsr_status before_local(lockstep *l, int index, const tsr_step *step, tsr_error *error) {
   tsr_local *local = &l->session->locals[index];
   if (is_product(l, step)) {
-    TSR_RETURN_IF_FAILED(tsr_local_launch(l->session, local, step, true, error));
+    int number = (int)(step - l->session->plan->steps), chunks = step->chunks > 1 ? step->chunks : 1;
+    for (int i = 0; i < chunks; i++)
+      TSR_RETURN_IF_FAILED(tsr_local_launch(l->session, local, number + 2 * i, true, error));
     TSR_RETURN_IF_FAILED(tsr_device_finish(local->device, error));
     TSR_RETURN_IF_FAILED(tsr_check_product(l->session, local, step, l->seed, l->finding, error));
   }
@@ -187,6 +211,23 @@ static double sum_error(const tsr_plan *plan, tsr_value value) {
   return (count / CLASSES + plan->decision.active_count + 2) * DBL_EPSILON;
 }
 
+/* Where every element is moved as it is: sums that are not finite have elements that are not. */
+static double moved_bound(const tsr_plan *plan, tsr_value value, double bound) {
+  return isfinite(bound) ? bound : tsr_check_no_bound(tsr_graph_at(plan->graph, value)->dtype);
+}
+
+static double class_sum(const class_sums *sums, int i) {
+  return tsr_check_sum(sums->sum[i], sums->absolute[i]);
+}
+
+double tsr_check_wire_error(const tsr_plan *plan, const tsr_step *step) {
+  int64_t counts[plan->decision.active_count];
+  tsr_collective_options options;
+  if (step->kind != TSR_STEP_CONVERT) return 0;
+  tsr_plan_collective(plan, step, counts, &options);
+  return tsr_collective_wire_error(&options);
+}
+
 static void compare_sums(lockstep *l, const tsr_step *step, const class_sums *after, int member) {
   char buffer[80];
   const tsr_plan *plan = l->session->plan;
@@ -196,10 +237,12 @@ static void compare_sums(lockstep *l, const tsr_step *step, const class_sums *af
   double roundings = step->from < 0 ? plan->decision.active_count - 1 : 0;
   for (int j = 0; j < CLASSES; j++) {
     double absolute = l->before.absolute[j];
-    double bound = (roundings * epsilon + sum_error(plan, step->value)) * absolute;
+    double bound =
+        (roundings * epsilon + sum_error(plan, step->value) + tsr_check_wire_error(plan, step)) * absolute;
     if (roundings > 0)
       bound = tsr_check_bound(tsr_graph_at(plan->graph, step->value)->dtype, absolute, 0, bound);
-    tsr_finding_note(l->finding, after->sum[j], l->before.sum[j], bound,
+    bound = moved_bound(plan, step->value, bound);
+    tsr_finding_note(l->finding, class_sum(after, j), class_sum(&l->before, j), bound,
                      "%s of %s, elements %d modulo %d of rank %d", tsr_collective_kind_name(step->collective),
                      name, j, CLASSES, member);
   }
@@ -223,8 +266,8 @@ static tsr_status after_copy(lockstep *l, const tsr_step *step, tsr_error *error
   TSR_RETURN_IF_FAILED(all_sums(l, step->value, step->from, &l->before, error));
   TSR_RETURN_IF_FAILED(all_sums(l, step->target, step->to, &total, error));
   for (int j = 0; j < CLASSES; j++)
-    tsr_finding_note(l->finding, total.sum[j], l->before.sum[j],
-                     sum_error(plan, step->value) * l->before.absolute[j],
+    tsr_finding_note(l->finding, class_sum(&total, j), class_sum(&l->before, j),
+                     moved_bound(plan, step->value, sum_error(plan, step->value) * l->before.absolute[j]),
                      "assign to %s, elements %d modulo %d", name, j, CLASSES);
   return TSR_OK;
 }
@@ -240,8 +283,8 @@ static tsr_status check_replica(lockstep *l, tsr_value value, tsr_error *error) 
   TSR_RETURN_IF_FAILED(all_sums(l, value, TSR_PLACE_REPLICATE, &total, error));
   for (int i = 0; i < l->session->local_count; i++)
     for (int j = 0; j < CLASSES && l->session->locals[i].active_index >= 0; j++)
-      tsr_finding_note(l->finding, l->own[i].sum[j], total.sum[j] / members,
-                       sum_error(plan, value) * total.absolute[j] / members,
+      tsr_finding_note(l->finding, class_sum(&l->own[i], j), class_sum(&total, j) / members,
+                       moved_bound(plan, value, sum_error(plan, value) * total.absolute[j] / members),
                        "%s of rank %d against the others, elements %d modulo %d", name,
                        l->session->locals[i].member, j, CLASSES);
   return TSR_OK;
@@ -275,21 +318,31 @@ static tsr_status after_step(lockstep *l, const tsr_step *step, tsr_error *error
 }
 
 /* All local members go through plan step `index`. */
-static tsr_status run_part(tsr_session *session, int index, tsr_error *error) {
+static tsr_status run_one(tsr_session *session, int index, tsr_error *error) {
+  for (int i = 0; i < session->local_count; i++)
+    session->locals[i].done = session->locals[i].active_index < 0;
   for (bool all = false; !all;) {
     all = true;
     for (int i = 0; i < session->local_count; i++) {
       tsr_local *local = &session->locals[i];
-      bool ended;
-      if (local->active_index < 0 || local->step > index) continue;
-      TSR_RETURN_IF_FAILED(tsr_local_blame(local, tsr_local_advance(session, local, &ended, error), error));
-      all &= ended;
+      if (local->done) continue;
+      TSR_RETURN_IF_FAILED(
+          tsr_local_blame(local, tsr_local_run(session, local, index, &local->done, error), error));
+      all &= local->done;
     }
     if (!all) TSR_RETURN_IF_FAILED(tsr_group_wait_turn(session->group, error));
   }
   for (int i = 0; i < session->local_count; i++)
     if (session->locals[i].active_index >= 0)
       TSR_RETURN_IF_FAILED(tsr_device_finish(session->locals[i].device, error));
+  return TSR_OK;
+}
+
+/* And the other chunks of its product, or of its collective. */
+static tsr_status run_part(tsr_session *session, int index, tsr_error *error) {
+  int chunks = session->plan->steps[index].chunks;
+  for (int i = 0; i < (chunks > 1 ? chunks : 1); i++)
+    TSR_RETURN_IF_FAILED(run_one(session, index + 2 * i, error));
   return TSR_OK;
 }
 
@@ -302,9 +355,9 @@ tsr_status tsr_check_run_step(tsr_session *session, uint64_t seed, tsr_finding *
   if (!l.own || !l.probes) status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to check a step");
   TSR_TRY(tsr_session_agree(session, status, error));
   TSR_TRY(check_replicas(&l, error));
-  for (size_t i = 0; i < locals; i++) session->locals[i].step = 0;
   for (int i = 0; i < session->plan->step_count; i++) {
     const tsr_step *step = &session->plan->steps[i];
+    if (step->chunk) continue; /* ran with the first */
     TSR_TRY(before_step(&l, step, error));
     if ((status = run_part(session, i, error)) != TSR_OK) {
       tsr_session_fail(session, status);

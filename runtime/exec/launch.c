@@ -1,5 +1,6 @@
 #include "exec/launch.h"
 
+#include <assert.h>
 #include <math.h>
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -82,29 +83,77 @@ static tsr_status launch_summand(const tsr_launch *launch, double *beta, tsr_err
   return tsr_launch_copy(launch->device, &launch->inputs[2], &launch->output, error);
 }
 
+/* A block of the output, in the chunk's own buffer if it has one. */
+static tsr_matrix output_block(const tsr_launch *launch, int64_t i, int64_t m, int64_t j, int64_t n) {
+  tsr_matrix block = tsr_tensor_block(&launch->output, i, m, j, n);
+  if (!launch->chunk.buffer) return block;
+  block.buffer = launch->chunk.buffer;
+  block.offset -= launch->chunk.begin * block.ld;
+  return block;
+}
+
+/* Rows of a chunk lie without gaps. */
+static tsr_status zero_output(const tsr_launch *launch, tsr_error *error) {
+  const tsr_launch_rows *chunk = &launch->chunk;
+  if (!chunk->end) return tsr_tensor_zero(launch->device, &launch->output, error);
+  int64_t rows = chunk->end - chunk->begin, size = (int64_t)tsr_dtype_bytes(launch->output.dtype);
+  tsr_matrix all = output_block(launch, chunk->begin, rows, 0, launch->output.cols);
+  return tsr_device_fill_zero(launch->device, all.buffer, (size_t)(all.offset * size),
+                              (size_t)(rows * all.ld * size), error);
+}
+
+static tsr_status add_operand(const tsr_launch *launch, const tsr_launch_fused *fused, int64_t end,
+                              tsr_error *error) {
+  const tsr_tensor *c = &launch->output;
+  tsr_map_call call = {.kind = TSR_MAP_ADD, .dtype = c->dtype, .alpha = 1, .beta = 1};
+  int64_t rows, cols;
+  for (int64_t i = launch->chunk.begin; i < end; i += rows) {
+    rows = fused_end(launch, false, i, smaller(tsr_tensor_next_row(c, i), end)) - i;
+    for (int64_t j = 0; j < c->cols; j += cols) {
+      cols = fused_end(launch, true, j, tsr_tensor_next_col(c, j)) - j;
+      call.a = call.out = output_block(launch, i, rows, j, cols);
+      call.b = is_row(fused) ? tsr_tensor_block(&fused->operand, 0, 1, j, cols)
+                             : tsr_tensor_block(&fused->operand, i, rows, j, cols);
+      TSR_RETURN_IF_FAILED(tsr_device_map(launch->device, &call, error));
+    }
+  }
+  return TSR_OK;
+}
+
 static tsr_status launch_scale(const tsr_launch *launch, double alpha, const tsr_tensor *a, tsr_error *error);
+
+/* A member without a share has nothing to sum over: its summand is what it alone adds. */
+static tsr_status launch_nothing(const tsr_launch *launch, double beta, int64_t end, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(beta == 0 ? zero_output(launch, error)
+                                 : launch_scale(launch, beta, &launch->output, error));
+  for (int f = 0; f < launch->fused_count; f++) {
+    assert(launch->fused[f].role == TSR_FUSED_BIAS || launch->fused[f].role == TSR_FUSED_RESIDUAL);
+    TSR_RETURN_IF_FAILED(add_operand(launch, &launch->fused[f], end, error));
+  }
+  return TSR_OK;
+}
 
 static tsr_status launch_matmul(const tsr_launch *launch, tsr_error *error) {
   const tsr_node *node = launch->node;
   const tsr_tensor *a = &launch->inputs[0], *b = &launch->inputs[1], *c = &launch->output;
-  int64_t k = node->transpose_a ? a->rows : a->cols;
+  int64_t k = node->transpose_a ? a->rows : a->cols, end = launch->chunk.end ? launch->chunk.end : c->rows;
   double beta;
   if (tsr_tensor_is_empty(c)) return TSR_OK;
   TSR_RETURN_IF_FAILED(launch_summand(launch, &beta, error));
-  if (!k) return beta == 0 ? tsr_tensor_zero(launch->device, c, error) : launch_scale(launch, beta, c, error);
+  if (!k) return launch_nothing(launch, beta, end, error);
   tsr_gemm_call call = {.types = tsr_gemm_types_find(a->dtype, b->dtype),
                         .alpha = node->alpha,
                         .beta = beta,
                         .transpose_a = node->transpose_a,
                         .transpose_b = node->transpose_b,
                         .workspace = launch->workspace};
-  for (int64_t i = 0; i < c->rows; i += call.m) {
-    call.m = smaller(tsr_tensor_next_row(c, i), next_cut(a, node->transpose_a, i)) - i;
+  for (int64_t i = launch->chunk.begin; i < end; i += call.m) {
+    call.m = smaller(smaller(tsr_tensor_next_row(c, i), end), next_cut(a, node->transpose_a, i)) - i;
     call.m = fused_end(launch, false, i, i + call.m) - i;
     for (int64_t j = 0; j < c->cols; j += call.n) {
       call.n = smaller(tsr_tensor_next_col(c, j), next_cut(b, !node->transpose_b, j)) - j;
       call.n = fused_end(launch, true, j, j + call.n) - j;
-      call.c = tsr_tensor_block(c, i, call.m, j, call.n);
+      call.c = output_block(launch, i, call.m, j, call.n);
       call.scale = scale_of(launch, j, call.n);
       TSR_RETURN_IF_FAILED(launch_product(launch, call, i, j, k, error));
     }

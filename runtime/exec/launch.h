@@ -11,6 +11,14 @@ typedef struct tsr_launch_fused {
   tsr_tensor operand; /* of role scale, bias, gate, residual */
 } tsr_launch_fused;
 
+/* Rows [begin, end) of a product's output, which are all of `buffer` (NULL = they are within the output's
+ * own).
+ */
+typedef struct tsr_launch_rows {
+  int64_t begin, end;
+  tsr_buffer *buffer;
+} tsr_launch_rows;
+
 /* What a launcher works on: one member's part of a step. */
 typedef struct tsr_launch {
   const tsr_plan *plan;
@@ -20,6 +28,7 @@ typedef struct tsr_launch {
   bool owner; /* this member adds what only one owner may add */
   tsr_tensor inputs[TSR_NODE_INPUTS_MAX];
   tsr_tensor output;
+  tsr_launch_rows chunk; /* of a product: end = 0: all rows */
   int fused_count;
   tsr_launch_fused fused[TSR_FUSED_MAX];
   tsr_buffer *workspace;

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "plan/buffers.h"
 #include "profile/measure.h"
 
 enum { TURNS_BEFORE_REST = 1000 }; /* short work ends within these, and without the lateness of a sleep */
@@ -59,13 +58,30 @@ tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local
 
 /* ---- creation ---- */
 
-static tsr_status allocate_stores(tsr_local *local, const tsr_plan *plan, tsr_error *error) {
+/* Whether a storage holds an end of a conversion: what other members read. */
+static bool is_exchanged(const tsr_plan *plan, int storage) {
+  for (int i = 0; i < plan->step_count; i++) {
+    const tsr_step *step = &plan->steps[i];
+    const tsr_place ends[] = {step->from, step->to};
+    for (int end = 0; end < 2 && step->kind == TSR_STEP_CONVERT; end++) {
+      bool is_view;
+      int buffer = tsr_plan_find_buffer(plan, step->value, ends[end], &is_view);
+      if (buffer >= 0 && plan->buffers[buffer].storage == storage) return true;
+    }
+  }
+  return false;
+}
+
+static tsr_status allocate_stores(tsr_session *session, tsr_local *local, tsr_error *error) {
+  const tsr_plan *plan = session->plan;
   uint64_t before = tsr_device_bytes_used(local->device);
   local->stores = tsr_calloc((size_t)plan->storage_count, sizeof *local->stores);
   if (!local->stores)
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d stores", plan->storage_count);
   for (int i = 0; i < plan->storage_count; i++) {
-    tsr_status status = tsr_store_init(&local->stores[i], plan, i, local->active_index, local->device, error);
+    tsr_group *group = is_exchanged(plan, i) ? session->group : NULL;
+    tsr_status status =
+        tsr_store_init(&local->stores[i], plan, i, local->active_index, local->device, group, error);
     if (status != TSR_OK) {
       tsr_error_wrap(error, "while allocating the plan's %llu bytes",
                      (unsigned long long)plan->members[local->member].bytes);
@@ -76,7 +92,21 @@ static tsr_status allocate_stores(tsr_local *local, const tsr_plan *plan, tsr_er
   return TSR_OK;
 }
 
-static tsr_status allocate_host(tsr_local *local, const tsr_plan *plan, tsr_error *error) {
+/* Of the group where it has any. */
+static tsr_host_pages allocate_pages(const tsr_session *session, const tsr_local *local, size_t bytes) {
+  void *shared = tsr_group_memory_create(session->group, local->member, bytes);
+  return (tsr_host_pages){.data = shared ? shared : tsr_malloc_pages(bytes), .of_group = shared != NULL};
+}
+
+static void free_pages(const tsr_session *session, tsr_host_pages *pages) {
+  if (pages->of_group)
+    tsr_group_memory_destroy(session->group, pages->data);
+  else
+    free(pages->data);
+}
+
+static tsr_status allocate_host(const tsr_session *session, tsr_local *local, tsr_error *error) {
+  const tsr_plan *plan = session->plan;
   size_t scratch = 0, packing = 0;
   for (int i = 0; i < plan->step_count; i++) {
     if (plan->steps[i].kind != TSR_STEP_CONVERT) continue;
@@ -84,10 +114,10 @@ static tsr_status allocate_host(tsr_local *local, const tsr_plan *plan, tsr_erro
     if (own > scratch) scratch = own;
     if (all - own > packing) packing = all - own;
   }
-  local->scratch = tsr_malloc_pages(scratch);
-  local->packing = tsr_malloc_pages(packing);
+  local->scratch = allocate_pages(session, local, scratch);
+  local->packing = allocate_pages(session, local, packing);
   local->converts = tsr_calloc((size_t)plan->step_count, sizeof *local->converts);
-  if (!local->scratch || !local->packing || !local->converts)
+  if (!local->scratch.data || !local->packing.data || !local->converts)
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no host memory for collectives (%zu bytes)",
                     scratch + packing);
   return TSR_OK;
@@ -98,8 +128,8 @@ static tsr_status create_converts(tsr_session *session, tsr_local *local, tsr_er
   for (int i = 0; i < plan->step_count; i++)
     if (plan->steps[i].kind == TSR_STEP_CONVERT)
       TSR_RETURN_IF_FAILED(tsr_convert_init(&local->converts[i], plan, &plan->steps[i], local->active_index,
-                                            local->device, local->stores, session->group, local->scratch,
-                                            local->packing, error));
+                                            local->device, local->stores, session->group, local->scratch.data,
+                                            local->packing.data, error));
   return TSR_OK;
 }
 
@@ -125,9 +155,9 @@ static tsr_status create_local(tsr_session *session, tsr_local *local, tsr_devic
   if (local->active_index < 0) return TSR_OK;
   TSR_RETURN_IF_FAILED(
       tsr_member_match(&plan->cluster->members[local->member], device, local->member, error));
-  TSR_RETURN_IF_FAILED(allocate_stores(local, plan, error));
+  TSR_RETURN_IF_FAILED(allocate_stores(session, local, error));
   local->report.bytes_allocated = local->allocated_bytes;
-  TSR_RETURN_IF_FAILED(allocate_host(local, plan, error));
+  TSR_RETURN_IF_FAILED(allocate_host(session, local, error));
   return clear_states(session, local, error);
 }
 
@@ -192,22 +222,23 @@ done:
   return status;
 }
 
-static void destroy_local(tsr_local *local, const tsr_plan *plan) {
+static void destroy_local(const tsr_session *session, tsr_local *local) {
+  const tsr_plan *plan = session->plan;
   for (int i = 0; local->converts && i < plan->step_count; i++) tsr_convert_finish(&local->converts[i]);
   for (int i = 0; local->stores && i < plan->storage_count; i++)
     tsr_store_finish(&local->stores[i], local->device);
   tsr_trace_destroy(&local->trace, local->device);
   free(local->converts);
   free(local->stores);
-  free(local->scratch);
-  free(local->packing);
+  free_pages(session, &local->scratch);
+  free_pages(session, &local->packing);
 }
 
 void tsr_session_destroy(tsr_session **session) {
   if (!*session) return;
   for (int i = 0; i < (*session)->local_count; i++) {
     if ((*session)->locals[i].device) tsr_device_finish((*session)->locals[i].device, NULL);
-    destroy_local(&(*session)->locals[i], (*session)->plan);
+    destroy_local(*session, &(*session)->locals[i]);
   }
   free((*session)->sample_seconds);
   free((*session)->locals);
@@ -217,102 +248,6 @@ void tsr_session_destroy(tsr_session **session) {
 
 /* ---- a step ---- */
 
-/* The nodes that are computed with a step's own. */
-static tsr_status find_fused(const tsr_plan *plan, const tsr_local *local, const tsr_step *step,
-                             tsr_launch *launch, tsr_error *error) {
-  for (int i = 0; i < step->fused_count; i++) {
-    const tsr_fused *fused = &step->fused[i];
-    const tsr_node *node = &plan->graph->nodes[fused->node];
-    tsr_launch_fused *out = &launch->fused[launch->fused_count++];
-    *out = (tsr_launch_fused){.role = fused->role, .node = node};
-    if (fused->operand < 0) continue;
-    tsr_rule rules[TSR_RULES_MAX];
-    tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
-    tsr_place place = rules[plan->decision.rules[fused->node]].in[fused->operand];
-    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[fused->operand],
-                                       place, &out->operand, error));
-  }
-  return TSR_OK;
-}
-
-tsr_status tsr_local_launch(const tsr_session *session, const tsr_local *local, const tsr_step *step,
-                            bool alone, tsr_error *error) {
-  const tsr_plan *plan = session->plan;
-  if (step->kind == TSR_STEP_COPY) {
-    tsr_tensor from, to;
-    TSR_RETURN_IF_FAILED(
-        tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->from, &from, error));
-    TSR_RETURN_IF_FAILED(
-        tsr_tensor_of(plan, local->stores, local->active_index, step->target, step->to, &to, error));
-    return tsr_launch_copy(local->device, &from, &to, error);
-  }
-  const tsr_node *node = &plan->graph->nodes[step->node];
-  tsr_rule rules[TSR_RULES_MAX];
-  tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
-  tsr_launch launch = {.plan = plan,
-                       .node = node,
-                       .rule = &rules[plan->decision.rules[step->node]],
-                       .device = local->device,
-                       .owner = local->active_index == 0};
-  if (!alone) TSR_RETURN_IF_FAILED(find_fused(plan, local, step, &launch, error));
-  int workspace = tsr_plan_workspace(plan);
-  if (workspace >= 0 && local->stores[workspace].piece_count)
-    launch.workspace = local->stores[workspace].pieces[0];
-  for (int j = 0; j < node->input_count; j++)
-    TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, node->inputs[j],
-                                       launch.rule->in[j], &launch.inputs[j], error));
-  TSR_RETURN_IF_FAILED(
-      tsr_tensor_of(plan, local->stores, local->active_index, step->value, step->to, &launch.output, error));
-  return tsr_launch_node(&launch, error);
-}
-
-/* Between two stretches of the device's work the host does the rest. */
-static tsr_status advance_convert(tsr_session *session, tsr_local *local, tsr_trace *trace, bool *ended,
-                                  tsr_error *error) {
-  tsr_convert *convert = &local->converts[local->step];
-  uint64_t turn = session->step_count;
-  if (!local->converting) {
-    tsr_trace_begin(trace, local->device, local->step, TSR_TRACE_TO_HOST);
-    TSR_RETURN_IF_FAILED(tsr_convert_begin(convert, error));
-    TSR_RETURN_IF_FAILED(tsr_trace_end(trace, local->device, turn, local->step, TSR_TRACE_TO_HOST, error));
-  }
-  local->converting = true;
-  TSR_RETURN_IF_FAILED(tsr_convert_test(convert, ended, error));
-  if (!*ended) return TSR_OK;
-  tsr_trace_convert(trace, turn, local->step, convert);
-  tsr_trace_begin(trace, local->device, local->step, TSR_TRACE_TO_DEVICE);
-  TSR_RETURN_IF_FAILED(tsr_convert_end(convert, error));
-  local->report.comm_seconds += tsr_clock_seconds() - convert->times.ready;
-  local->converting = false;
-  return tsr_trace_end(trace, local->device, turn, local->step, TSR_TRACE_TO_DEVICE, error);
-}
-
-tsr_status tsr_local_advance(tsr_session *session, tsr_local *local, bool *ended, tsr_error *error) {
-  const tsr_step *step = &session->plan->steps[local->step];
-  tsr_trace *trace = session->in_flight ? local->trace : NULL; /* steps that are checked are not normal */
-  *ended = false;
-  if (step->kind != TSR_STEP_CONVERT) {
-    tsr_trace_begin(trace, local->device, local->step, TSR_TRACE_KERNELS);
-    TSR_RETURN_IF_FAILED(tsr_local_launch(session, local, step, false, error));
-    TSR_RETURN_IF_FAILED(
-        tsr_trace_end(trace, local->device, session->step_count, local->step, TSR_TRACE_KERNELS, error));
-    *ended = true;
-  } else {
-    TSR_RETURN_IF_FAILED(advance_convert(session, local, trace, ended, error));
-  }
-  if (*ended) local->step++;
-  return TSR_OK;
-}
-
-/* Goes on as far as it can without waiting. */
-static tsr_status progress(tsr_session *session, tsr_local *local, tsr_error *error) {
-  bool ended = true;
-  while (ended && local->step < session->plan->step_count)
-    TSR_RETURN_IF_FAILED(tsr_local_advance(session, local, &ended, error));
-  if (local->step < session->plan->step_count) return TSR_OK;
-  return tsr_device_poll(local->device, &local->done, error);
-}
-
 static bool excluded(const tsr_local *local) {
   return local->active_index < 0;
 }
@@ -321,10 +256,8 @@ tsr_status tsr_session_start(tsr_session *session, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_session_usable(session, "tsr_session_start", error));
   for (int i = 0; i < session->local_count; i++) {
     tsr_local *local = &session->locals[i];
-    local->step = 0;
-    local->converting = false;
+    tsr_local_rewind(local);
     local->done = excluded(local);
-    local->report.comm_seconds = local->report.compute_seconds = 0;
     local->sent_before = tsr_group_bytes_sent(session->group, local->member);
   }
   session->started = tsr_group_now(session->group);
@@ -359,7 +292,7 @@ static void end_own_part(tsr_session *session) {
   for (int i = 0; i < session->local_count; i++) {
     tsr_local *local = &session->locals[i];
     local->report.bytes_sent = tsr_group_bytes_sent(session->group, local->member) - local->sent_before;
-    local->report.compute_seconds = excluded(local) ? 0 : seconds - local->report.comm_seconds;
+    local->report.compute_seconds = excluded(local) ? 0 : seconds - local->report.exposed_seconds;
   }
 }
 
@@ -370,8 +303,8 @@ tsr_status tsr_session_test(tsr_session *session, bool *done, tsr_error *error) 
   for (int i = 0; i < session->local_count && session->step_status == TSR_OK; i++) {
     tsr_local *local = &session->locals[i];
     if (!local->done)
-      session->step_status =
-          tsr_local_blame(local, progress(session, local, &session->step_error), &session->step_error);
+      session->step_status = tsr_local_blame(local, tsr_local_progress(session, local, &session->step_error),
+                                             &session->step_error);
     *done &= local->done;
   }
   if (session->step_status == TSR_OK && !*done)
@@ -381,11 +314,19 @@ tsr_status tsr_session_test(tsr_session *session, bool *done, tsr_error *error) 
   return TSR_OK;
 }
 
-/* No local member waits for another's message. */
+/* Every local member's device has something to do. A message that is on its way meanwhile is asked for when
+ * the rest has ended: no core is to be lost to asking, where it is the device's as well. */
 static bool only_devices_work(const tsr_session *session) {
+  for (int i = 0; i < session->local_count; i++)
+    if (!session->locals[i].done && session->locals[i].idle) return false;
+  return true;
+}
+
+/* Every local member waits for another's message: that wakes this process, which a device does not. */
+static bool only_messages_matter(const tsr_session *session) {
   for (int i = 0; i < session->local_count; i++) {
     const tsr_local *local = &session->locals[i];
-    if (local->converting && local->converts[local->step].phase == TSR_CONVERT_COLLECTIVE) return false;
+    if (!local->done && !(local->idle_since > 0)) return false;
   }
   return true;
 }
@@ -397,6 +338,7 @@ static void rest(void) {
 }
 
 tsr_status tsr_session_wait(tsr_session *session, tsr_error *error) {
+  const double a_turn = 20e-6;
   bool done = false;
   if (!session->in_flight)
     return session->poisoned
@@ -406,8 +348,10 @@ tsr_status tsr_session_wait(tsr_session *session, tsr_error *error) {
     TSR_RETURN_IF_FAILED(tsr_session_test(session, &done, error));
     if (done) break;
     if (!only_devices_work(session)) turns = 0;
-    if (turns < TURNS_BEFORE_REST)
+    if (only_messages_matter(session))
       session->step_status = tsr_group_wait_turn(session->group, &session->step_error);
+    else if (turns < TURNS_BEFORE_REST)
+      session->step_status = tsr_group_wait_for(session->group, a_turn, &session->step_error);
     else
       rest();
   }

@@ -9,19 +9,26 @@
 #include "exec/launch.h"
 #include "exec/trace.h"
 
+typedef struct tsr_host_pages {
+  void *data;
+  bool of_group; /* the group's memory, which other members can read in place */
+} tsr_host_pages;
+
 /* One member that this process drives. */
 typedef struct tsr_local {
   int member;       /* index in the group */
   int active_index; /* among the plan's active members; -1 = excluded: it holds and does nothing */
   tsr_device *device;
-  tsr_store *stores;       /* [plan storage] */
-  tsr_convert *converts;   /* [step]; used by CONVERT steps */
-  void *scratch, *packing; /* host memory, shared by all converts */
+  tsr_store *stores;               /* [plan storage] */
+  tsr_convert *converts;           /* [step]; used by CONVERT steps */
+  tsr_host_pages scratch, packing; /* shared by all converts */
   uint64_t allocated_bytes;
 
   int step;             /* next step to be enqueued */
-  bool converting;      /* step `step` has begun */
+  int begun, ended;     /* collectives among the steps before these have begun (been enqueued), and ended */
   bool done;            /* all steps were enqueued and have ended */
+  bool idle;            /* its device had nothing to do when it was last asked */
+  double idle_since;    /* and a collective to wait for; 0 = not so */
   uint64_t sent_before; /* counter of the group when the step began */
   tsr_trace *trace;     /* NULL = nothing is recorded */
   tsr_member_report report;
@@ -65,11 +72,19 @@ tsr_status tsr_local_blame(const tsr_local *local, tsr_status status, tsr_error 
 tsr_status tsr_session_tensor(const tsr_session *session, const tsr_local *local, tsr_value value,
                               tsr_tensor *out, tsr_error *error);
 
+/* ---- advance.c ---- */
+
 /* Enqueues a NODE or COPY step; alone: without the nodes that are computed with it. */
-tsr_status tsr_local_launch(const tsr_session *session, const tsr_local *local, const tsr_step *step,
-                            bool alone, tsr_error *error);
-/* Enqueues NODE and COPY steps, begins and tests CONVERT steps, one step at most. *ended = step `local->step`
- * is behind (a node is when it is enqueued) and local->step was advanced. */
-tsr_status tsr_local_advance(tsr_session *session, tsr_local *local, bool *ended, tsr_error *error);
+tsr_status tsr_local_launch(const tsr_session *session, const tsr_local *local, int index, bool alone,
+                            tsr_error *error);
+/* In front of the first step, nothing waited for. */
+void tsr_local_rewind(tsr_local *local);
+/* Goes on as far as it can without waiting: enqueues steps, begins and tests collectives. Sets local->done.
+ */
+tsr_status tsr_local_progress(const tsr_session *session, tsr_local *local, tsr_error *error);
+/* One step by itself, outside a step of the session: enqueues it, or begins and tests its collective; *ended
+ * = it is behind (a node is when it is enqueued), else call again. */
+tsr_status tsr_local_run(const tsr_session *session, tsr_local *local, int index, bool *ended,
+                         tsr_error *error);
 
 #endif

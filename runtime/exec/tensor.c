@@ -15,25 +15,36 @@ static const tsr_plan_buffer *first_buffer(const tsr_plan *plan, int storage) {
   return NULL; /* workspace */
 }
 
-static tsr_status allocate_pieces(tsr_store *store, tsr_device *device, int64_t bytes, int64_t piece_bytes,
-                                  tsr_error *error) {
+static tsr_status allocate_piece(tsr_store *store, int i, tsr_device *device, int member, size_t bytes,
+                                 tsr_error *error) {
+  bool shares = store->group && device->takes_memory;
+  void *memory = shares ? tsr_group_memory_create(store->group, member, bytes) : NULL;
+  store->memories[i] = memory;
+  return memory ? tsr_buffer_create_over(device, memory, bytes, &store->pieces[i], error)
+                : tsr_buffer_create(device, bytes, &store->pieces[i], error);
+}
+
+static tsr_status allocate_pieces(tsr_store *store, tsr_device *device, int member, int64_t bytes,
+                                  int64_t piece_bytes, tsr_error *error) {
   int count = (int)((bytes + piece_bytes - 1) / piece_bytes);
   store->pieces = tsr_calloc((size_t)count, sizeof *store->pieces);
-  if (!store->pieces) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d pieces", count);
+  store->memories = tsr_calloc((size_t)count, sizeof *store->memories);
+  if (!store->pieces || !store->memories)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %d pieces", count);
+  store->piece_count = count;
   for (int i = 0; i < count; i++) {
     size_t own = (size_t)smaller(piece_bytes, bytes - i * piece_bytes);
-    TSR_RETURN_IF_FAILED(tsr_buffer_create(device, own, &store->pieces[i], error));
-    store->piece_count = i + 1;
+    TSR_RETURN_IF_FAILED(allocate_piece(store, i, device, member, own, error));
   }
   return TSR_OK;
 }
 
 tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int active_index,
-                          tsr_device *device, tsr_error *error) {
+                          tsr_device *device, tsr_group *group, tsr_error *error) {
   const tsr_plan_buffer *buffer = first_buffer(plan, index);
   int64_t bytes = plan->storages[index].bytes[active_index], units, unit_bytes;
   int pieces = 1;
-  *store = (tsr_store){0};
+  *store = (tsr_store){.group = group};
   if (!bytes) return TSR_OK;
   if (buffer) {
     tsr_shape shape = tsr_plan_local_shape(plan, buffer->value, buffer->place, active_index);
@@ -47,12 +58,17 @@ tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int
           "a row of %lld bytes is larger than the largest allocation; split the value along that axis",
           (long long)unit_bytes);
   }
-  return allocate_pieces(store, device, bytes, pieces > 1 ? units * unit_bytes : bytes, error);
+  return allocate_pieces(store, device, plan->decision.active[active_index], bytes,
+                         pieces > 1 ? units * unit_bytes : bytes, error);
 }
 
 void tsr_store_finish(tsr_store *store, tsr_device *device) {
-  for (int i = 0; i < store->piece_count; i++) tsr_buffer_destroy(device, &store->pieces[i]);
+  for (int i = 0; i < store->piece_count; i++) {
+    tsr_buffer_destroy(device, &store->pieces[i]);
+    if (store->memories[i]) tsr_group_memory_destroy(store->group, store->memories[i]);
+  }
   free(store->pieces);
+  free(store->memories);
   *store = (tsr_store){0};
 }
 
@@ -136,9 +152,11 @@ tsr_tensor tsr_tensor_reshape(tsr_tensor tensor, int64_t rows, int64_t cols) {
   return tensor;
 }
 
-/* One piece's block between a mapped buffer and the host's array. */
-static void copy_block(const tsr_matrix *matrix, tsr_dtype own, void *mapped, void *data, tsr_dtype dtype,
-                       int64_t row_stride, int64_t col_stride, bool to_device) {
+/* One piece's block, which begins at (row, col) of the tensor, between a mapped buffer and the host's array.
+ */
+static tsr_status copy_block(const tsr_matrix *matrix, tsr_dtype own, void *mapped, int64_t row, int64_t col,
+                             void *data, tsr_dtype dtype, int64_t row_stride, int64_t col_stride,
+                             bool to_device, tsr_error *error) {
   size_t size = tsr_dtype_bytes(own), host_size = tsr_dtype_bytes(dtype);
   int64_t width = matrix->panel ? matrix->panel : matrix->cols;
   for (int64_t c = 0; c < matrix->cols; c += width) {
@@ -150,11 +168,13 @@ static void copy_block(const tsr_matrix *matrix, tsr_dtype own, void *mapped, vo
     device.stride[1] = 1;
     host.stride[0] = row_stride;
     host.stride[1] = col_stride;
+    const int64_t start[] = {row, col + c};
     if (to_device)
-      tsr_array_convert(&host, &device);
+      TSR_RETURN_IF_FAILED(tsr_array_narrow(&host, &device, start, error));
     else
       tsr_array_convert(&device, &host);
   }
+  return TSR_OK;
 }
 
 static tsr_status transfer(tsr_device *device, const tsr_tensor *tensor, void *data, tsr_dtype dtype,
@@ -168,8 +188,10 @@ static tsr_status transfer(tsr_device *device, const tsr_tensor *tensor, void *d
       void *mapped;
       TSR_RETURN_IF_FAILED(
           tsr_device_host_wait(device, block.buffer, 0, block.buffer->bytes, mode, &mapped, error));
-      copy_block(&block, tensor->dtype, mapped, host, dtype, row_stride, col_stride, to_device);
-      TSR_RETURN_IF_FAILED(tsr_device_host_end(device, block.buffer, mapped, error));
+      tsr_status status = copy_block(&block, tensor->dtype, mapped, r, c, host, dtype, row_stride, col_stride,
+                                     to_device, error);
+      tsr_status ended = tsr_device_host_end(device, block.buffer, mapped, status == TSR_OK ? error : NULL);
+      if (status != TSR_OK || ended != TSR_OK) return status != TSR_OK ? status : ended;
     }
   return tsr_device_finish(device, error);
 }

@@ -7,12 +7,15 @@
 #ifndef TSR_EXEC_TENSOR_H
 #define TSR_EXEC_TENSOR_H
 
+#include "comm/group.h"
 #include "device/device.h"
 #include "plan/plan.h"
 
 typedef struct tsr_store {
   int piece_count; /* 0 = no bytes at all */
   tsr_buffer **pieces;
+  void **memories;  /* [piece]: of the group, where the piece lies; NULL = of the device */
+  tsr_group *group; /* borrowed; NULL = no piece lies in its memory */
 } tsr_store;
 
 typedef struct tsr_tensor {
@@ -25,9 +28,11 @@ typedef struct tsr_tensor {
   int64_t units_per_piece; /* rows, or panels, that one piece holds */
 } tsr_tensor;
 
-/* Allocates what storage `index` of the plan takes on this member; finish releases it. */
+/* Allocates what storage `index` of the plan takes on this member. group: what is exchanged with its members
+ * lies in memory of its, which others can read in place, if the device can use that and there is any; NULL =
+ * in memory of the device. finish releases it, when the device is idle. */
 tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int active_index,
-                          tsr_device *device, tsr_error *error);
+                          tsr_device *device, tsr_group *group, tsr_error *error);
 void tsr_store_finish(tsr_store *store, tsr_device *device);
 
 /* The tensor of value at place on this member. UNSUPPORTED if a view cannot be expressed (a shard of a middle
@@ -50,7 +55,8 @@ static inline bool tsr_tensor_is_empty(const tsr_tensor *tensor) {
 }
 
 /* Copies the whole tensor into (or out of) a host array of rows x cols given by its strides, converting the
- * dtype; waits for the device. */
+ * dtype; waits for the device. Writing refuses what tsr_array_narrow refuses (INVALID_ARGUMENT), with its
+ * place in the array; part of the tensor is then written. */
 tsr_status tsr_tensor_read(tsr_device *device, const tsr_tensor *tensor, void *data, tsr_dtype dtype,
                            int64_t row_stride, int64_t col_stride, tsr_error *error);
 tsr_status tsr_tensor_write(tsr_device *device, const tsr_tensor *tensor, const void *data, tsr_dtype dtype,

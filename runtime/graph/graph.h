@@ -212,6 +212,7 @@ tsr_status tsr_graph_from_json(tsr_context *context, const json_t *json, tsr_gra
 /* The f64 oracle of the whole graph. values[0 .. value_count - 1], zeroed but for leaves, whose exact must be
  * filled; an error of NULL means exact, and becomes zeros. What was NULL is allocated here: release with
  * free, also after a failure. */
-tsr_status tsr_graph_evaluate(const tsr_graph *graph, tsr_oracle_value *values, tsr_error *error);
+tsr_status tsr_graph_evaluate(const tsr_graph *graph, double wire_error, tsr_oracle_value *values,
+                              tsr_error *error);
 
 #endif

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "plan/chunks.h"
+#include "plan/order.h"
 
 static bool is_elementwise(tsr_operator op) {
   return op == TSR_OPERATOR_ADD || op == TSR_OPERATOR_MULTIPLY || op == TSR_OPERATOR_SCALE ||
@@ -125,6 +127,24 @@ static int touch(tsr_plan *plan, tsr_value value, tsr_place place, int step) {
   return index;
 }
 
+/* Whether what an all-reduce reads is wanted by nobody behind it. */
+static bool reduces_in_place(const tsr_plan *plan, int convert) {
+  const tsr_step *step = &plan->steps[convert];
+  bool is_view;
+  int from = tsr_plan_find_buffer(plan, step->value, step->from, &is_view);
+  int last = step->chunks > 1 ? convert + 2 * (step->chunks - 1 - step->chunk) : convert;
+  return step->collective == TSR_ALL_REDUCE && from >= 0 && plan->buffers[from].last_step == last;
+}
+
+/* What a collective reads is held until somebody waits for it. */
+static void keep_in_flight(tsr_plan *plan) {
+  for (int i = 0; plan->overlaps && i < plan->step_count; i++) {
+    const tsr_step *step = &plan->steps[i];
+    if (step->kind == TSR_STEP_CONVERT && !reduces_in_place(plan, i))
+      touch(plan, step->value, step->from, tsr_plan_first_reader(plan, i) - 1);
+  }
+}
+
 static tsr_status make_buffers(tsr_plan *plan, tsr_error *error) {
   const tsr_graph *graph = plan->graph;
   for (size_t id = 1; id < graph->value_count; id++) {
@@ -135,22 +155,13 @@ static tsr_status make_buffers(tsr_plan *plan, tsr_error *error) {
   }
   for (int i = 0; i < plan->step_count; i++) {
     const tsr_step *step = &plan->steps[i];
-    if (step->kind == TSR_STEP_NODE) {
-      const tsr_node *node = &graph->nodes[step->node];
-      tsr_rule rules[TSR_RULES_MAX];
-      const tsr_rule *rule = rule_of(plan, step->node, rules);
-      for (int j = 0; j < node->input_count; j++) touch(plan, node->inputs[j], rule->in[j], i);
-      for (int f = 0; f < step->fused_count; f++) {
-        const tsr_fused *fused = &step->fused[f];
-        if (fused->operand < 0) continue;
-        rule = rule_of(plan, fused->node, rules);
-        touch(plan, graph->nodes[fused->node].inputs[fused->operand], rule->in[fused->operand], i);
-      }
-    } else {
-      touch(plan, step->value, step->from, i);
-    }
-    if (step->kind != TSR_STEP_COPY) TSR_RETURN_IF_FAILED(add_buffer(plan, step->value, step->to, i, error));
+    tsr_use reads[TSR_USES_MAX];
+    int count = tsr_plan_step_reads(plan, step, reads);
+    for (int j = 0; j < count; j++) touch(plan, reads[j].value, reads[j].place, i);
+    if (step->kind != TSR_STEP_COPY && !step->chunk)
+      TSR_RETURN_IF_FAILED(add_buffer(plan, step->value, step->to, i, error));
   }
+  keep_in_flight(plan);
   for (size_t id = 1; id < graph->value_count; id++) {
     tsr_value self = {(uint32_t)id};
     if (graph->values[id].output) touch(plan, self, tsr_plan_final_place(plan, self), plan->step_count);
@@ -202,12 +213,10 @@ static int takes_over(const tsr_plan *plan, const tsr_plan_buffer *buffer) {
   if (value->producer < 0) return -1;
   const tsr_step *step = &plan->steps[buffer->first_step];
   bool is_view;
-  if (step->kind == TSR_STEP_CONVERT) { /* an all-reduce works in place */
-    int from = step->collective == TSR_ALL_REDUCE
-                   ? tsr_plan_find_buffer(plan, step->value, step->from, &is_view)
-                   : -1;
-    return from >= 0 && plan->buffers[from].last_step == buffer->first_step ? from : -1;
-  }
+  if (step->kind == TSR_STEP_CONVERT)
+    return reduces_in_place(plan, buffer->first_step)
+               ? tsr_plan_find_buffer(plan, step->value, step->from, &is_view)
+               : -1;
   const tsr_node *node = &graph->nodes[step->node];
   if (!is_elementwise(node->op)) return -1;
   tsr_rule rules[TSR_RULES_MAX];
@@ -277,10 +286,11 @@ static tsr_status add_workspace(tsr_plan *plan, tsr_error *error) {
     for (int r = 0; r < plan->decision.active_count; r++) {
       size_t bytes = tsr_reduce_workspace_bytes();
       if (!reduces) {
-        tsr_shape inputs[TSR_NODE_INPUTS_MAX];
+        tsr_shape inputs[TSR_NODE_INPUTS_MAX], output = {0};
         int64_t m, n, k;
         for (int j = 0; j < node->input_count; j++)
           inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], r);
+        tsr_plan_chunk_shapes(plan, step, inputs, &output);
         tsr_matmul_extents(node, inputs, &m, &n, &k);
         tsr_dtype dtype = tsr_matmul_dtype(plan->graph, node);
         const tsr_gemm_facts *facts = &plan->cluster->members[plan->decision.active[r]].gemm[dtype];

@@ -98,19 +98,7 @@ static double staging(const tsr_cluster *cluster, const tsr_collective_options *
 
 double tsr_cost_collective(const tsr_cluster *cluster, tsr_collective_options *options) {
   if (options->member_count < 2) return 0;
-  /* In every algorithm the one that sends most is the first, the last, or holds most or least. */
-  int suspects[4] = {0, options->member_count - 1, 0, 0};
-  for (int i = 0; options->kind != TSR_BROADCAST && i < options->member_count; i++) {
-    if (options->counts[i] > options->counts[suspects[2]]) suspects[2] = i;
-    if (options->counts[i] < options->counts[suspects[3]]) suspects[3] = i;
-  }
-  uint64_t most = 0;
-  for (int i = 0; i < 4; i++) {
-    uint64_t sent = tsr_collective_sent_bytes(options, suspects[i]);
-    if (sent > most) most = sent;
-  }
-  /* Pairwise exchange: a message to every other member, twice for the reduction in two phases. */
-  int phases = options->kind == TSR_ALL_REDUCE ? 2 : 1;
-  return staging(cluster, options) + phases * (options->member_count - 1) * cluster->links.host.latency +
-         (double)most / cluster->links.host.bandwidth;
+  if (options->algorithm == TSR_ALGORITHM_AUTO)
+    options->algorithm = tsr_collective_choose(options, &cluster->links);
+  return staging(cluster, options) + tsr_collective_seconds(options, &cluster->links);
 }

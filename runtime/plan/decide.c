@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "plan/buffers.h"
+#include "plan/chunks.h"
 #include "plan/cuts.h"
 #include "plan/decide.h"
 #include "plan/factors.h"
@@ -32,7 +33,8 @@ static tsr_status allocate(tsr_plan *plan, tsr_error *error) {
   decision->offsets = tsr_calloc(plan->dim_count * (members + 1), sizeof *decision->offsets);
   decision->choices = tsr_calloc(plan->graph->value_count, sizeof *decision->choices);
   decision->rules = tsr_calloc(plan->graph->node_count, sizeof *decision->rules);
-  if (!decision->active || !decision->offsets || !decision->choices || !decision->rules)
+  decision->chunks = tsr_calloc(plan->graph->value_count, sizeof *decision->chunks);
+  if (!decision->active || !decision->offsets || !decision->choices || !decision->rules || !decision->chunks)
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a decision");
   return TSR_OK;
 }
@@ -136,10 +138,20 @@ static bool pins_fit(const tsr_plan *plan) {
   return true;
 }
 
+/* Chunks come last: layouts and cuts are found without. */
+static tsr_status cut_products(tsr_plan *plan, bool fits, tsr_error *error) {
+  if (!tsr_plan_choose_chunks(plan)) return TSR_OK;
+  TSR_RETURN_IF_FAILED(tsr_plan_lower(plan, error));
+  if (!fits || fits_memory(plan, NULL)) return TSR_OK;
+  tsr_plan_drop_chunks(plan); /* small products may want more workspace */
+  return tsr_plan_lower(plan, error);
+}
+
 static tsr_status try_active(tsr_plan *plan, const tsr_search_options *options, outcome *out,
                              tsr_error *error) {
   *out = (outcome){.exact = true};
   if (!pins_fit(plan)) return TSR_OK;
+  tsr_plan_drop_chunks(plan);
   TSR_RETURN_IF_FAILED(tsr_cuts_begin(plan, error));
   for (int round = 0; round < ROUNDS_MAX; round++) {
     bool changed, enough;
@@ -152,6 +164,7 @@ static tsr_status try_active(tsr_plan *plan, const tsr_search_options *options, 
   }
   out->allowed = true;
   TSR_RETURN_IF_FAILED(squeeze(plan, &out->fits, error));
+  TSR_RETURN_IF_FAILED(cut_products(plan, out->fits, error));
   out->seconds = plan->predicted_seconds;
   return TSR_OK;
 }
@@ -164,6 +177,7 @@ static void copy_decision(const tsr_plan *plan, tsr_decision *to, const tsr_deci
   memcpy(to->offsets, from->offsets, plan->dim_count * (members + 1) * sizeof *to->offsets);
   memcpy(to->choices, from->choices, plan->graph->value_count * sizeof *to->choices);
   memcpy(to->rules, from->rules, plan->graph->node_count * sizeof *to->rules);
+  memcpy(to->chunks, from->chunks, plan->graph->value_count * sizeof *to->chunks);
 }
 
 /* Whether a member's device computes in every type that the graph needs; those that do not are excluded. */

@@ -81,7 +81,9 @@ static bool can_join(const tsr_plan *plan, const tsr_step *step, int index, int 
   tsr_operator_rules_of(node->op)->rules(graph, node, rules);
   const tsr_rule *rule = &rules[plan->decision.rules[index]];
   tsr_place place = plan->decision.choices[step->value.id].produced;
-  if (place < TSR_PLACE_REPLICATE || rule->in[chain] != place || rule->out != place) return false;
+  if (rule->in[chain] != place || rule->out != place) return false;
+  /* To a summand one may add, the whole by one owner; nothing else that an epilogue does is linear. */
+  if (place < TSR_PLACE_REPLICATE && node->op != TSR_OPERATOR_ADD) return false;
   if (plan->decision.choices[node->output.id].produced != place) return false;
   if (tsr_plan_is_panels(plan, step->value) || tsr_plan_is_panels(plan, node->output)) return false;
   if (node->input_count < 2) return true;

@@ -7,9 +7,10 @@
 
 /* Fills step->fused and fused_count for a NODE step of step->node, and step->value, the value it then makes.
  * What joins a step: the only reader of the value so far, where that is neither an output nor assigned, in
- * one layout that is not partial, row-major, and computed in that layout; its other operand has been made
- * before step->node. A product takes, in this order and each at most once, the factors of the columns of a
- * weight in i8, a bias, an activation, a gate and a residual; an addition an activation. */
+ * one layout, row-major, and computed in that layout; its other operand has been made before step->node. In a
+ * partial layout that is an addition alone, of which a member adds what it is the owner of. A product takes,
+ * in this order and each at most once, the factors of the columns of a weight in i8, a bias, an activation, a
+ * gate and a residual; an addition an activation. */
 void tsr_plan_fuse(const tsr_plan *plan, tsr_step *step);
 
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "plan/chunks.h"
 #include "plan/plan.h"
 
 void tsr_plan_range(const tsr_plan *plan, tsr_value value, tsr_place place, int axis, int active_index,
@@ -91,21 +92,29 @@ void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *co
                                   .reduction = step->from == TSR_PLACE_MAX ? TSR_MAX : TSR_SUM,
                                   .counts = counts,
                                   .members = plan->decision.active,
-                                  .member_count = plan->decision.active_count};
+                                  .member_count = plan->decision.active_count,
+                                  .algorithm = step->algorithm,
+                                  .wire = value->dtype == TSR_F32 ? plan->options.wire : TSR_F32,
+                                  .hosts = plan->cluster->hosts};
   for (int r = 0; r < plan->decision.active_count; r++) {
     tsr_shape shape = tsr_plan_local_shape(plan, step->value, split, r);
+    if (step->chunks > 1) {
+      int64_t begin, end;
+      tsr_plan_chunk_result(plan, step, r, &begin, &end);
+      shape.extent[0] = end - begin;
+    }
     counts[r] = tsr_shape_count(&shape);
   }
 }
 
-/* Whether the blocks of members are strided in the whole value: the split axis has something in front of it.
- */
+/* Whether the blocks of members are strided in the whole value: the split axis has something in front of it,
+ * or a chunk has a part of each block. */
 static bool needs_packing(const tsr_plan *plan, const tsr_step *step) {
   tsr_place split = step->from >= 0 ? step->from : step->to;
   const tsr_shape *shape = &tsr_graph_at(plan->graph, step->value)->shape;
   int64_t outer = 1;
   for (int i = 0; i < split; i++) outer *= shape->extent[i];
-  return outer > 1;
+  return outer > 1 || (step->chunks > 1 && split == 0);
 }
 
 /* Whether a member stores the value at place in several pieces. */
@@ -129,6 +138,10 @@ size_t tsr_plan_convert_host_bytes(const tsr_plan *plan, const tsr_step *step, i
              is_cut(plan, step->value, step->to, active_index);
   if (!needs_packing(plan, step) && !cut) return *scratch_bytes;
   const tsr_graph_value *value = tsr_graph_at(plan->graph, step->value);
-  int64_t elements = tsr_shape_count(&value->shape) + (cut ? counts[active_index] : 0);
+  int64_t elements = cut ? counts[active_index] : 0;
+  if (step->chunks > 1)
+    for (int r = 0; r < plan->decision.active_count; r++) elements += counts[r];
+  else
+    elements += tsr_shape_count(&value->shape);
   return *scratch_bytes + (size_t)elements * tsr_dtype_bytes(value->dtype);
 }

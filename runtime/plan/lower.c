@@ -1,11 +1,13 @@
-/* From the decision to steps: which node is computed when, which collective turns which layout into which,
- * and what that takes. Buffers are in buffers.c. */
+/* From the decision to steps: which node is computed when, and which collective turns which layout into
+ * which. Their order is in order.c, buffers in buffers.c, times in predict.c. */
 #include <string.h>
 
 #include "base/memory.h"
 #include "plan/buffers.h"
 #include "plan/cost.h"
+#include "plan/cuts.h"
 #include "plan/fuse.h"
+#include "plan/order.h"
 #include "plan/plan.h"
 
 static const double DEFAULT_RESERVE = 0.05, GPU_RESERVE_BYTES = 268435456;
@@ -20,6 +22,8 @@ void tsr_decision_finish(tsr_decision *decision) {
   free(decision->offsets);
   free(decision->choices);
   free(decision->rules);
+  free(decision->algorithms);
+  free(decision->chunks);
   *decision = (tsr_decision){0};
 }
 
@@ -69,8 +73,7 @@ static bool is_live(const tsr_plan *plan, size_t node) {
   return plan->decision.rules[node] >= 0;
 }
 
-/* The layouts in which a node wants its inputs. */
-static tsr_rule rule_of(const tsr_plan *plan, int index) {
+tsr_rule tsr_plan_rule(const tsr_plan *plan, int index) {
   const tsr_node *node = &plan->graph->nodes[index];
   tsr_rule rules[TSR_RULES_MAX];
   tsr_operator_rules_of(node->op)->rules(plan->graph, node, rules);
@@ -80,7 +83,7 @@ static tsr_rule rule_of(const tsr_plan *plan, int index) {
 static tsr_status lower_node(lowering *l, int index, bool *done) {
   const tsr_plan *plan = l->plan;
   const tsr_node *node = &plan->graph->nodes[index];
-  tsr_rule rule = rule_of(plan, index);
+  tsr_rule rule = tsr_plan_rule(plan, index);
   tsr_step step = {.kind = TSR_STEP_NODE, .node = index};
   tsr_plan_fuse(plan, &step);
   for (int j = 0; j < node->input_count; j++) TSR_RETURN_IF_FAILED(provide(l, node->inputs[j], rule.in[j]));
@@ -88,7 +91,7 @@ static tsr_status lower_node(lowering *l, int index, bool *done) {
     const tsr_fused *fused = &step.fused[i];
     done[fused->node] = true;
     if (fused->operand < 0) continue;
-    rule = rule_of(plan, fused->node);
+    rule = tsr_plan_rule(plan, fused->node);
     TSR_RETURN_IF_FAILED(
         provide(l, plan->graph->nodes[fused->node].inputs[fused->operand], rule.in[fused->operand]));
   }
@@ -164,133 +167,6 @@ done:
   return status;
 }
 
-static const char *bound_of(const tsr_plan *plan, const tsr_step *step, int active_index, double seconds,
-                            double bytes) {
-  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[active_index]];
-  if (seconds <= 1.5 * member->launch_seconds) return "launch";
-  double memory = bytes / member->memory_bandwidth;
-  bool product = step->kind == TSR_STEP_NODE && plan->graph->nodes[step->node].op == TSR_OPERATOR_MATMUL;
-  return product && memory < 0.7 * seconds ? "compute" : "memory";
-}
-
-static tsr_step_cost copy_cost(const tsr_plan *plan, const tsr_step *step, int r) {
-  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[r]];
-  tsr_shape shape = tsr_plan_local_shape(plan, step->value, step->to, r);
-  double bytes = 2.0 * (double)tsr_shape_count(&shape) *
-                 (double)tsr_dtype_bytes(tsr_graph_at(plan->graph, step->value)->dtype);
-  return (tsr_step_cost){.seconds = tsr_cost_elementwise(member, bytes), .bytes = bytes};
-}
-
-static tsr_step_cost convert_cost(const tsr_plan *plan, const tsr_step *step, int r) {
-  int64_t counts[plan->decision.active_count];
-  tsr_collective_options options;
-  tsr_plan_collective(plan, step, counts, &options);
-  return (tsr_step_cost){.seconds = tsr_cost_collective(plan->cluster, &options) + plan->straggle_seconds,
-                         .bytes = (double)tsr_collective_sent_bytes(&options, r)};
-}
-
-/* Bytes of what the fused nodes read beside the step's own result. */
-static double fused_bytes(const tsr_plan *plan, const tsr_step *step, int r) {
-  double bytes = 0;
-  for (int i = 0; i < step->fused_count; i++) {
-    const tsr_fused *fused = &step->fused[i];
-    if (fused->operand < 0) continue;
-    tsr_value operand = plan->graph->nodes[fused->node].inputs[fused->operand];
-    tsr_shape shape = tsr_plan_local_shape(plan, operand, rule_of(plan, fused->node).in[fused->operand], r);
-    bytes +=
-        (double)tsr_shape_count(&shape) * (double)tsr_dtype_bytes(tsr_graph_at(plan->graph, operand)->dtype);
-  }
-  return bytes;
-}
-
-static tsr_step_cost lone_node_cost(const tsr_plan *plan, int index, int r) {
-  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[r]];
-  const tsr_node *node = &plan->graph->nodes[index];
-  tsr_rule rule = rule_of(plan, index);
-  tsr_shape inputs[TSR_NODE_INPUTS_MAX];
-  for (int j = 0; j < node->input_count; j++)
-    inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule.in[j], r);
-  tsr_shape output = tsr_plan_local_shape(plan, node->output, rule.out, r);
-  tsr_step_cost cost = {.flops = tsr_operator_rules_of(node->op)->flops(node, inputs, &output)};
-  cost.seconds = tsr_cost_node(member, plan->graph, node, inputs, &output, &cost.bytes);
-  return cost;
-}
-
-static tsr_step_cost node_cost(const tsr_plan *plan, const tsr_step *step, int r) {
-  const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[r]];
-  tsr_step_cost cost = lone_node_cost(plan, step->node, r);
-  for (int i = 0; i < step->fused_count; i++)
-    cost.flops += lone_node_cost(plan, step->fused[i].node, r).flops;
-  double more = fused_bytes(plan, step, r);
-  cost.bytes += more;
-  cost.seconds += more / member->memory_bandwidth;
-  return cost;
-}
-
-tsr_step_cost tsr_plan_step_cost(const tsr_plan *plan, const tsr_step *step, int active_index) {
-  return step->kind == TSR_STEP_COPY      ? copy_cost(plan, step, active_index)
-         : step->kind == TSR_STEP_CONVERT ? convert_cost(plan, step, active_index)
-                                          : node_cost(plan, step, active_index);
-}
-
-static void time_convert(tsr_plan *plan, tsr_step *step, double *clocks) {
-  int n = plan->decision.active_count;
-  int64_t counts[n];
-  tsr_collective_options options;
-  tsr_plan_collective(plan, step, counts, &options);
-  step->seconds = tsr_cost_collective(plan->cluster, &options) + plan->straggle_seconds;
-  step->bound_by = "network";
-  double latest = 0;
-  for (int r = 0; r < n; r++) {
-    uint64_t sent = tsr_collective_sent_bytes(&options, r);
-    plan->members[plan->decision.active[r]].sent_bytes += sent;
-    if (sent > step->bytes) step->bytes = sent;
-    if (clocks[r] > latest) latest = clocks[r];
-  }
-  for (int r = 0; r < n; r++) clocks[r] = latest + step->seconds;
-}
-
-static void time_compute(tsr_plan *plan, tsr_step *step, double *clocks) {
-  step->bound_by = "launch";
-  for (int r = 0; r < plan->decision.active_count; r++) {
-    tsr_step_cost cost = tsr_plan_step_cost(plan, step, r);
-    clocks[r] += cost.seconds;
-    plan->members[plan->decision.active[r]].compute_seconds += cost.seconds;
-    if ((uint64_t)cost.bytes > step->bytes) step->bytes = (uint64_t)cost.bytes;
-    if (cost.seconds <= step->seconds) continue;
-    step->seconds = cost.seconds;
-    step->bound_by = bound_of(plan, step, r, cost.seconds, cost.bytes);
-  }
-}
-
-/* Each member runs at its own pace between collectives, which wait for the last. */
-static void predict(tsr_plan *plan) {
-  double clocks[plan->decision.active_count];
-  memset(clocks, 0, sizeof clocks);
-  for (int i = 0; i < plan->step_count; i++) {
-    if (plan->steps[i].kind == TSR_STEP_CONVERT)
-      time_convert(plan, &plan->steps[i], clocks);
-    else
-      time_compute(plan, &plan->steps[i], clocks);
-  }
-  plan->predicted_seconds = 0;
-  for (int r = 0; r < plan->decision.active_count; r++)
-    if (clocks[r] > plan->predicted_seconds) plan->predicted_seconds = clocks[r];
-}
-
-/* Each member's part of the floating-point work. */
-static void share_work(tsr_plan *plan) {
-  double total = 0;
-  for (int i = 0; i < plan->step_count; i++)
-    for (int r = 0; r < plan->decision.active_count && plan->steps[i].kind == TSR_STEP_NODE; r++) {
-      double flops = tsr_plan_step_cost(plan, &plan->steps[i], r).flops;
-      plan->members[plan->decision.active[r]].share += flops;
-      total += flops;
-    }
-  for (int i = 0; i < plan->cluster->member_count; i++)
-    if (total > 0) plan->members[i].share /= total;
-}
-
 double tsr_plan_reserve_fraction(const tsr_plan *plan) {
   double fraction = plan->options.reserve_fraction;
   return fraction < 0 ? 0 : fraction == 0 ? DEFAULT_RESERVE : fraction;
@@ -308,11 +184,10 @@ static void reset_members(tsr_plan *plan) {
   for (int r = 0; r < plan->decision.active_count; r++) plan->members[plan->decision.active[r]].active = true;
 }
 
-tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error) {
+/* The steps in the order of the graph's nodes. */
+static tsr_status make_steps(tsr_plan *plan, tsr_error *error) {
   tsr_status status = TSR_OK;
   const tsr_graph *graph = plan->graph;
-  tsr_plan_clear_lowered(plan);
-  reset_members(plan);
   lowering l = {.plan = plan, .error = error};
   bool *done = tsr_calloc(graph->node_count, sizeof *done);
   l.exists = tsr_calloc(graph->value_count, sizeof *l.exists);
@@ -324,11 +199,73 @@ tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error) {
     if (is_live(plan, i) && !done[i]) TSR_TRY(lower_node(&l, (int)i, done));
   TSR_TRY(lower_ends(&l));
   TSR_TRY(lower_assigns(&l));
-  predict(plan);
-  share_work(plan);
-  TSR_TRY(tsr_plan_allocate(plan, error));
 done:
   free(done);
   free(l.exists);
   return status;
+}
+
+/* The settled ones, or what costs least. */
+static tsr_status choose_algorithms(tsr_plan *plan, tsr_error *error) {
+  const tsr_decision *decision = &plan->decision;
+  int64_t counts[decision->active_count];
+  int converts = 0;
+  for (int i = 0; i < plan->step_count; i++) {
+    tsr_step *step = &plan->steps[i];
+    if (step->kind != TSR_STEP_CONVERT) continue;
+    int number = converts++;
+    step->algorithm = plan->options.collective;
+    if (decision->algorithms && number < decision->algorithm_count) {
+      step->algorithm = (tsr_algorithm)decision->algorithms[number];
+      continue;
+    }
+    tsr_collective_options options;
+    tsr_plan_collective(plan, step, counts, &options);
+    tsr_cost_collective(plan->cluster, &options);
+    step->algorithm = options.algorithm;
+  }
+  if (decision->algorithms && converts != decision->algorithm_count)
+    return tsr_fail(error, TSR_ERROR_FORMAT, "plan.decision.algorithms: %d, but there are %d collectives",
+                    decision->algorithm_count, converts);
+  return TSR_OK;
+}
+
+tsr_status tsr_plan_settle_algorithms(tsr_plan *plan, tsr_error *error) {
+  tsr_decision *decision = &plan->decision;
+  decision->algorithms = tsr_calloc((size_t)plan->step_count, sizeof *decision->algorithms);
+  if (!decision->algorithms)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the algorithms of %d steps",
+                    plan->step_count);
+  decision->algorithm_count = 0;
+  for (int i = 0; i < plan->step_count; i++)
+    if (plan->steps[i].kind == TSR_STEP_CONVERT)
+      decision->algorithms[decision->algorithm_count++] = (uint8_t)plan->steps[i].algorithm;
+  return TSR_OK;
+}
+
+static tsr_status lower_in_order(tsr_plan *plan, bool overlap, tsr_error *error) {
+  tsr_plan_clear_lowered(plan);
+  reset_members(plan);
+  plan->overlaps = overlap;
+  TSR_RETURN_IF_FAILED(make_steps(plan, error));
+  TSR_RETURN_IF_FAILED(tsr_plan_order(plan, error));
+  TSR_RETURN_IF_FAILED(choose_algorithms(plan, error));
+  TSR_RETURN_IF_FAILED(tsr_plan_allocate(plan, error));
+  TSR_RETURN_IF_FAILED(tsr_plan_find_waits(plan, error));
+  return tsr_plan_predict(plan, error);
+}
+
+static bool is_short(const tsr_plan *plan) {
+  for (int r = 0; r < plan->decision.active_count; r++) {
+    int member = plan->decision.active[r];
+    if (plan->members[member].bytes > tsr_plan_usable_bytes(plan, member)) return true;
+  }
+  return false;
+}
+
+/* What is computed while a collective runs keeps more in memory; where that is short, the graph's own order
+ * has to do. */
+tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(lower_in_order(plan, true, error));
+  return is_short(plan) ? lower_in_order(plan, false, error) : TSR_OK;
 }

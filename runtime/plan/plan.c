@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "plan/chunks.h"
 #include "plan/decide.h"
 #include "plan/plan_json.h"
 #include <tessera/group.h>
@@ -70,6 +71,15 @@ static tsr_status check_options(const tsr_plan_options *options, tsr_error *erro
   if (options->replicate > TSR_REPLICATE_AUTO)
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "replicate %d: expected SMALL, NEVER or AUTO",
                     (int)options->replicate);
+  if (options->chunks < 0 || options->chunks > TSR_CHUNKS_MAX)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "chunks %d: expected 0 to %d", options->chunks,
+                    TSR_CHUNKS_MAX);
+  if ((unsigned)options->collective >= TSR_ALGORITHM_COUNT)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "collective %d: expected 0 to %d",
+                    (int)options->collective, TSR_ALGORITHM_COUNT - 1);
+  if (options->wire != TSR_F32 && options->wire != TSR_BF16 && options->wire != TSR_F16)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "wire %s: expected f32, bf16 or f16",
+                    tsr_dtype_name(options->wire));
   return TSR_OK;
 }
 
@@ -129,6 +139,7 @@ tsr_status tsr_plan_create(tsr_graph *graph, const tsr_cluster *cluster, const t
   if (status != TSR_OK) goto done;
   TSR_TRY(check_pins(plan, error));
   TSR_TRY(tsr_plan_decide(plan, error));
+  TSR_TRY(tsr_plan_settle_algorithms(plan, error));
   TSR_TRY(tsr_plan_hash(plan, &plan->hash, error));
   if (!plan->feasible) status = tsr_fail(error, TSR_ERROR_INFEASIBLE, "%s", plan->reason);
   *out = plan;

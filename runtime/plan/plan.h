@@ -36,6 +36,9 @@ typedef struct tsr_decision {
   size_t value_count;
   tsr_choice *choices; /* [value id] */
   int *rules;          /* [node]: index of the layout rule it is computed by; -1 = nobody wants it */
+  uint8_t *chunks;     /* [value id]: into how many chunks its product and its reduction are cut; 0 = 1 */
+  int algorithm_count;
+  uint8_t *algorithms; /* [CONVERT, in the order of steps]: tsr_algorithm; NULL = not settled: the cheapest */
 } tsr_decision;
 
 /* One copy of a value on every active member. */
@@ -43,7 +46,7 @@ typedef struct tsr_plan_buffer {
   tsr_value value;
   tsr_place place;
   int storage;               /* index into storages; buffers of disjoint lifetimes share one */
-  int first_step, last_step; /* lifetime; 0 .. step_count for what stays */
+  int first_step, last_step; /* lifetime, a collective in flight included; 0 .. step_count for what stays */
   bool panels;               /* stored in the device's panel form where that has one */
 } tsr_plan_buffer;
 
@@ -54,6 +57,9 @@ typedef struct tsr_plan_storage {
   int last_step;  /* while storages are assigned: last use so far; -1 = cannot be shared */
 } tsr_plan_storage;
 
+/* Steps are enqueued in their order. A CONVERT begins when the device has its source ready, and goes on
+ * behind the steps that follow; one member's collectives run one at a time, in the order of the steps, so
+ * that "has ended" of one says the same of all before it. */
 typedef enum tsr_step_kind {
   TSR_STEP_NODE,    /* compute a node */
   TSR_STEP_CONVERT, /* turn one layout into another by a collective */
@@ -84,8 +90,12 @@ typedef struct tsr_step {
   tsr_value value;                /* NODE: output; CONVERT, COPY: what is converted or copied */
   tsr_place from, to;             /* CONVERT; NODE: to = the output's placement */
   tsr_collective_kind collective; /* CONVERT */
+  tsr_algorithm algorithm;        /* CONVERT */
   tsr_value target;               /* COPY */
-  double seconds;                 /* predicted, the slowest member */
+  int waits_for;        /* the last CONVERT that must have ended before this one begins; -1 = none */
+  int chunk, chunks;    /* NODE, CONVERT: which of how many; NODE i is followed by its CONVERT i */
+  tsr_place chunk_to;   /* chunks > 1: where the CONVERT leads, which decides who has which rows */
+  double seconds;       /* predicted, the slowest member */
   uint64_t bytes;       /* CONVERT: sent by the member that sends most; NODE: read and written, the most */
   const char *bound_by; /* "compute", "memory", "launch", "network" */
 } tsr_step;
@@ -104,6 +114,7 @@ struct tsr_plan {
 
   double straggle_seconds; /* what every collective loses to members that arrive late */
 
+  bool overlaps; /* buffers live until the collective in flight that reads them has ended */
   int step_count, step_capacity;
   tsr_step *steps;
   int buffer_count, buffer_capacity;
@@ -122,6 +133,10 @@ struct tsr_plan {
 /* Derives steps, buffers, members' bytes and times from graph, cluster, options, decision. Whatever it
  * derived before is replaced. */
 tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error);
+/* Keeps the algorithms of the steps in the decision: no other machine needs to find the same ones cheapest. */
+tsr_status tsr_plan_settle_algorithms(tsr_plan *plan, tsr_error *error);
+/* Times of steps, members and the whole, from steps whose waits are known. */
+tsr_status tsr_plan_predict(tsr_plan *plan, tsr_error *error);
 void tsr_plan_clear_lowered(tsr_plan *plan);
 
 /* Index of the buffer that holds value at place, or at REPLICATE if place is a shard that is a view of it; -1
@@ -152,6 +167,9 @@ void tsr_plan_collective(const tsr_plan *plan, const tsr_step *step, int64_t *co
  * the split axis is not the first. */
 size_t tsr_plan_convert_host_bytes(const tsr_plan *plan, const tsr_step *step, int active_index,
                                    size_t *scratch_bytes);
+
+/* The rule by which a live node is computed. */
+tsr_rule tsr_plan_rule(const tsr_plan *plan, int node);
 
 /* What a step is predicted to cost one active member. */
 typedef struct tsr_step_cost {

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "plan/buffers.h"
+#include "plan/chunks.h"
 #include "plan/cuts.h"
 #include "plan/decide.h"
 #include "plan/plan_text.h"
@@ -78,6 +79,9 @@ static json_t *steps_to_json(const tsr_plan *plan) {
     json_object_set_new(json, "collective",
                         convert ? json_string(tsr_collective_kind_name(step->collective)) : json_null());
     if (convert) json_object_set_new(json, "from", json_string(tsr_place_name(step->from)));
+    if (convert) json_object_set_new(json, "algorithm", json_string(tsr_algorithm_name(step->algorithm)));
+    if (step->chunks > 1) json_object_set_new(json, "chunk", json_pack("[i, i]", step->chunk, step->chunks));
+    if (step->waits_for >= 0) json_object_set_new(json, "waits_for", json_integer(step->waits_for));
     if (step->fused_count) json_object_set_new(json, "fused", fused_to_json(plan, step));
     if (step->kind == TSR_STEP_NODE && plan->graph->nodes[step->node].op == TSR_OPERATOR_MATMUL) {
       const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[0]];
@@ -91,7 +95,8 @@ static json_t *steps_to_json(const tsr_plan *plan) {
 
 static json_t *decision_to_json(const tsr_plan *plan) {
   const tsr_decision *decision = &plan->decision;
-  json_t *active = json_array(), *offsets = json_array(), *choices = json_array(), *rules = json_array();
+  json_t *active = json_array(), *offsets = json_array(), *choices = json_array(), *rules = json_array(),
+         *chunks = json_array(), *algorithms = json_array();
   int n = decision->active_count;
   for (int r = 0; r < n; r++) json_array_append_new(active, json_integer(decision->active[r]));
   for (size_t dim = 0; dim < plan->dim_count; dim++) {
@@ -105,8 +110,14 @@ static json_t *decision_to_json(const tsr_plan *plan) {
                                              (int)decision->choices[id].present));
   for (size_t i = 0; i < plan->graph->node_count; i++)
     json_array_append_new(rules, json_integer(decision->rules[i]));
-  return json_pack("{s:o, s:o, s:o, s:o}", "active", active, "offsets", offsets, "layouts", choices, "rules",
-                   rules);
+  for (size_t id = 1; id < plan->graph->value_count; id++)
+    json_array_append_new(chunks, json_integer(decision->chunks[id] > 1 ? decision->chunks[id] : 1));
+  for (int i = 0; i < decision->algorithm_count; i++)
+    json_array_append_new(algorithms,
+                          json_string(tsr_algorithm_name((tsr_algorithm)decision->algorithms[i])));
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "active", active, "offsets", offsets, "layouts",
+                   choices, "rules", rules, "chunks", chunks, "algorithms", algorithms, "wire",
+                   tsr_dtype_name(plan->options.wire));
 }
 
 tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error) {
@@ -134,17 +145,42 @@ json_t *tsr_plan_to_json(const tsr_plan *plan) {
   char hash[24];
   snprintf(hash, sizeof hash, "%016" PRIx64, plan->hash);
   return json_pack(
-      "{s:s, s:s, s:s, s:b, s:b, s:f, s:s, s:f, s:f, s:o, s:o, s:{s:s, s:f, s:b}, s:o, s:o, s:o}", "schema",
-      schema, "version", TSR_VERSION, "hash", hash, "feasible", (int)plan->feasible, "exact",
+      "{s:s, s:s, s:s, s:b, s:b, s:f, s:s, s:f, s:f, s:o, s:o, s:{s:s, s:f, s:b, s:i, s:s, s:s}, s:o, s:o, s:o}",
+      "schema", schema, "version", TSR_VERSION, "hash", hash, "feasible", (int)plan->feasible, "exact",
       (int)plan->exact, "gap", plan->gap, "reason", plan->reason, "predicted_seconds",
       plan->predicted_seconds, "flops", tsr_graph_flops(plan->graph), "ranks", ranks_to_json(plan), "steps",
       steps_to_json(plan), "options", "replicate", replicate_names[plan->options.replicate],
-      "reserve_fraction", plan->options.reserve_fraction, "keep_all", (int)plan->options.keep_all, "decision",
-      decision_to_json(plan), "graph", tsr_graph_to_json(plan->graph), "cluster",
-      tsr_cluster_to_json(plan->cluster));
+      "reserve_fraction", plan->options.reserve_fraction, "keep_all", (int)plan->options.keep_all, "chunks",
+      plan->options.chunks, "collective", tsr_algorithm_name(plan->options.collective), "wire",
+      tsr_dtype_name(plan->options.wire), "decision", decision_to_json(plan), "graph", tsr_graph_to_json(plan->graph),
+      "cluster", tsr_cluster_to_json(plan->cluster));
 }
 
 /* ---- reading ---- */
+
+static tsr_status algorithm_from_json(const json_t *json, const char *path, tsr_algorithm *out,
+                                      tsr_error *error) {
+  const char *name = json_string_value(json);
+  for (int i = 0; name && i < TSR_ALGORITHM_COUNT; i++)
+    if (!strcmp(name, tsr_algorithm_name((tsr_algorithm)i))) {
+      *out = (tsr_algorithm)i;
+      return TSR_OK;
+    }
+  return tsr_fail(error, TSR_ERROR_FORMAT, "%s: \"%s\": expected the name of an algorithm", path,
+                  name ? name : "");
+}
+
+static tsr_status wire_from_json(const json_t *json, tsr_plan_options *options, tsr_error *error) {
+  static const tsr_dtype wires[] = {TSR_F32, TSR_BF16, TSR_F16};
+  char name[16];
+  TSR_RETURN_IF_FAILED(tsr_json_text(json, "plan.options", "wire", name, sizeof name, error));
+  for (size_t i = 0; i < sizeof wires / sizeof *wires; i++)
+    if (!strcmp(name, tsr_dtype_name(wires[i]))) {
+      options->wire = wires[i];
+      return TSR_OK;
+    }
+  return tsr_fail(error, TSR_ERROR_FORMAT, "plan.options.wire: \"%s\": expected f32, bf16 or f16", name);
+}
 
 static tsr_status options_from_json(const json_t *document, tsr_plan_options *options, tsr_error *error) {
   json_t *json;
@@ -158,6 +194,12 @@ static tsr_status options_from_json(const json_t *document, tsr_plan_options *op
     return tsr_fail(error, TSR_ERROR_FORMAT, "plan.options.reserve_fraction: %g is not below 1",
                     options->reserve_fraction);
   TSR_RETURN_IF_FAILED(tsr_json_bool(json, "plan.options", "keep_all", &options->keep_all, error));
+  int64_t chunks;
+  TSR_RETURN_IF_FAILED(tsr_json_integer(json, "plan.options", "chunks", 0, TSR_CHUNKS_MAX, &chunks, error));
+  options->chunks = (int)chunks;
+  TSR_RETURN_IF_FAILED(algorithm_from_json(json_object_get(json, "collective"), "plan.options.collective",
+                                           &options->collective, error));
+  TSR_RETURN_IF_FAILED(wire_from_json(json, options, error));
   for (int i = 0; i < 3; i++)
     if (!strcmp(name, replicate_names[i])) {
       options->replicate = (tsr_replicate)i;
@@ -305,6 +347,39 @@ done:
   return status;
 }
 
+static tsr_status chunks_from_json(tsr_plan *plan, const json_t *json, tsr_error *error) {
+  size_t count = plan->graph->value_count - 1;
+  int64_t *numbers = tsr_calloc(count, sizeof *numbers);
+  tsr_status status = TSR_OK;
+  plan->decision.chunks = tsr_calloc(count + 1, sizeof *plan->decision.chunks);
+  if (!numbers || !plan->decision.chunks)
+    TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory for the chunks of %zu values", count);
+  TSR_TRY(read_integers(json_object_get(json, "chunks"), "plan.decision.chunks", count, 1, TSR_CHUNKS_MAX,
+                        numbers, error));
+  for (size_t i = 0; i < count; i++) plan->decision.chunks[i + 1] = (uint8_t)numbers[i];
+done:
+  free(numbers);
+  return status;
+}
+
+static tsr_status algorithms_from_json(tsr_plan *plan, const json_t *json, tsr_error *error) {
+  char path[64];
+  json_t *array;
+  TSR_RETURN_IF_FAILED(tsr_json_array(json, "plan.decision", "algorithms", &array, error));
+  size_t count = json_array_size(array);
+  plan->decision.algorithms = tsr_calloc(count + 1, sizeof *plan->decision.algorithms);
+  if (!plan->decision.algorithms || count > INT32_MAX)
+    return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu algorithms", count);
+  for (size_t i = 0; i < count; i++) {
+    tsr_algorithm algorithm;
+    snprintf(path, sizeof path, "plan.decision.algorithms[%zu]", i);
+    TSR_RETURN_IF_FAILED(algorithm_from_json(json_array_get(array, i), path, &algorithm, error));
+    plan->decision.algorithms[i] = (uint8_t)algorithm;
+  }
+  plan->decision.algorithm_count = (int)count;
+  return TSR_OK;
+}
+
 /* Pinned offsets are what they are pinned to. */
 static tsr_status check_pins(const tsr_plan *plan, tsr_error *error) {
   size_t parts = (size_t)plan->decision.active_count;
@@ -383,6 +458,8 @@ static tsr_status plan_from_json(tsr_context *context, const json_t *document, t
   TSR_TRY(offsets_from_json(plan, json, error));
   TSR_TRY(choices_from_json(plan, json, error));
   TSR_TRY(rules_from_json(plan, json, error));
+  TSR_TRY(chunks_from_json(plan, json, error));
+  TSR_TRY(algorithms_from_json(plan, json, error));
   TSR_TRY(check_pins(plan, error));
   TSR_TRY(check_ends(plan, error));
   TSR_TRY(summary_from_json(plan, document, error));

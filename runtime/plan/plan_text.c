@@ -83,9 +83,10 @@ const char *tsr_plan_fused_name(const tsr_plan *plan, const tsr_fused *fused) {
                                         : names[fused->role];
 }
 
-static void describe_step(const tsr_plan *plan, const tsr_step *step, char *buffer, size_t bytes) {
+static void describe_whole(const tsr_plan *plan, const tsr_step *step, char *buffer, size_t bytes) {
   if (step->kind == TSR_STEP_CONVERT) {
-    snprintf(buffer, bytes, "%s", tsr_collective_kind_name(step->collective));
+    snprintf(buffer, bytes, "%s, %s", tsr_collective_kind_name(step->collective),
+             tsr_algorithm_name(step->algorithm));
   } else if (step->kind == TSR_STEP_COPY) {
     snprintf(buffer, bytes, "copy");
   } else {
@@ -104,6 +105,12 @@ static void describe_step(const tsr_plan *plan, const tsr_step *step, char *buff
       used +=
           (size_t)snprintf(buffer + used, bytes - used, " + %s", tsr_plan_fused_name(plan, &step->fused[i]));
   }
+}
+
+static void describe_step(const tsr_plan *plan, const tsr_step *step, char *buffer, size_t bytes) {
+  describe_whole(plan, step, buffer, bytes);
+  size_t used = strlen(buffer);
+  if (step->chunks > 1) snprintf(buffer + used, bytes - used, " [%d/%d]", step->chunk + 1, step->chunks);
 }
 
 char *tsr_plan_step_text(const tsr_plan *plan, const tsr_step *step, char *buffer, size_t bytes) {

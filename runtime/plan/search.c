@@ -114,7 +114,11 @@ static int64_t convert_cost(const search *s, tsr_value value, tsr_place from, ts
   const tsr_plan *plan = s->plan;
   int64_t counts[plan->decision.active_count];
   tsr_collective_options options;
-  tsr_step step = {.kind = TSR_STEP_CONVERT, .value = value, .from = from, .to = to};
+  tsr_step step = {.kind = TSR_STEP_CONVERT,
+                   .value = value,
+                   .from = from,
+                   .to = to,
+                   .algorithm = plan->options.collective};
   step.collective = from >= 0                   ? TSR_ALL_GATHER
                     : to == TSR_PLACE_REPLICATE ? TSR_ALL_REDUCE
                                                 : TSR_REDUCE_SCATTER;

@@ -92,8 +92,9 @@ void exec_open(exec_rig *rig, const exec_setup *setup) {
 }
 
 bool exec_plan(exec_rig *rig, tsr_graph *graph) {
-  tsr_plan_options *options = TSR_PLAN_OPTIONS(.replicate = rig->setup.replicate,
-                                               .keep_all = rig->setup.keep_all, .reserve_fraction = -1);
+  tsr_plan_options *options =
+      TSR_PLAN_OPTIONS(.replicate = rig->setup.replicate, .keep_all = rig->setup.keep_all,
+                       .chunks = rig->setup.chunks, .reserve_fraction = -1);
   tsr_status status = tsr_plan_create(graph, rig->cluster, options, &rig->plan, &exec_error);
   tsr_graph_destroy(&graph);
   bool contradicts =
@@ -234,7 +235,7 @@ void exec_run_bound(exec_rig *rig, const tsr_source *source, int steps) {
     tsr_oracle_value *values = calloc(graph->value_count, sizeof *values);
     for (uint32_t id = 1; id < graph->value_count; id++)
       if (graph->values[id].producer < 0) values[id].exact = exec_gather(rig, (tsr_value){id});
-    exec_ok(tsr_graph_evaluate(graph, values, &exec_error));
+    exec_ok(tsr_graph_evaluate(graph, 0, values, &exec_error));
     exec_ok(exec_step(rig));
     expect_bound(rig, values);
     for (uint32_t id = 1; id < graph->value_count; id++) {

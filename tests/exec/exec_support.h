@@ -45,6 +45,7 @@ typedef struct exec_setup {
   uint64_t max_allocation;                 /* of one buffer; 0 = what there is */
   tsr_replicate replicate;
   bool keep_all;
+  int chunks; /* of products whose result is reduced; 0 = as the planner likes */
 } exec_setup;
 
 typedef struct exec_rig {

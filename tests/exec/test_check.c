@@ -2,6 +2,8 @@
  * larger than what it says it can detect, wherever that is planted. */
 #include "exec_support.h"
 
+#include "base/narrow.h"
+
 /* ---- a device that makes one mistake ---- */
 
 /* The countdown-th call of one kind adds `amount` to one element of its output. */
@@ -10,6 +12,7 @@ static struct {
   tsr_device_ops ops;
   int kind, countdown; /* 0 = product, 1 = elementwise, 2 = reduction */
   double amount;
+  bool overwrite;   /* rather than add */
   int64_t row, col; /* modulo what there is */
   int planted;
 } saboteur;
@@ -20,10 +23,8 @@ static void plant(tsr_device *device, const tsr_matrix *out, tsr_dtype dtype) {
   exec_ok(tsr_device_host_wait(device, out->buffer, 0, out->buffer->bytes, TSR_HOST_READ_WRITE, &mapped,
                                &exec_error));
   int64_t at = tsr_matrix_index(out, saboteur.row % out->rows, saboteur.col % out->cols);
-  if (dtype == TSR_F64)
-    ((double *)mapped)[at] += saboteur.amount;
-  else
-    ((float *)mapped)[at] += (float)saboteur.amount;
+  double before = saboteur.overwrite ? 0 : tsr_number_load(mapped, dtype, at);
+  tsr_number_store(mapped, dtype, at, before + saboteur.amount);
   exec_ok(tsr_device_host_end(device, out->buffer, mapped, &exec_error));
   saboteur.planted++;
 }
@@ -58,6 +59,7 @@ static void corrupt(tsr_device *device, int kind, int countdown, double amount) 
   saboteur.row = exec_between(0, 1000);
   saboteur.col = exec_between(0, 1000);
   saboteur.planted = 0;
+  saboteur.overwrite = false;
   device->ops = &saboteur.ops;
 }
 
@@ -215,7 +217,8 @@ static void finds_replicas_that_differ(void **state) {
   }
 }
 
-/* Inputs that are not finite, huge or tiny: no crash, no NaN in the report, no right result refused. */
+/* Inputs that are not finite, huge or tiny: no crash, no right result refused, and what could not be compared
+ * is counted. Where a huge one overflows on the way, NaN in the place of a number is no right result. */
 static void extreme_inputs(void **state) {
   (void)state;
   static const double numbers[] = {NAN, INFINITY, -INFINITY, 3e38, 1e-38, 1e-45, 0};
@@ -234,8 +237,16 @@ static void extreme_inputs(void **state) {
         data[66] = (float)numbers[(i + 3) % 7];
         for (int member = 0; member < members; member++)
           exec_ok(tsr_session_bind(rig.session, member, x, &array, &exec_error));
-        exec_ok(run_check(&rig, oracle, 1, &check));
-        assert_true(isfinite(check.max_error) && isfinite(check.detectable));
+        tsr_status status = run_check(&rig, oracle, 1, &check);
+        if (oracle && (data[27] == 3e38f || data[66] == 3e38f) && status != TSR_OK)
+          exec_refused(status, TSR_ERROR_CHECK_FAILED, "is too large for its type");
+        else
+          exec_ok(status);
+        assert_true(isfinite(check.detectable) && check.compared > 0);
+        assert_true(isfinite(check.max_error) == (status == TSR_OK));
+        bool has_extreme =
+            !isfinite(data[27]) || !isfinite(data[66]) || data[27] == 3e38f || data[66] == 3e38f;
+        assert_true((check.not_finite > 0) == has_extreme && check.not_finite < check.compared);
         free(data);
         release(&rig, source);
       }
@@ -257,6 +268,67 @@ static void finds_nan(void **state) {
   }
 }
 
+/* c = a b of whole numbers, with NaN in a row of a and infinity in a column of b: what is counted, to the
+ * number; and a number in the place of one of the results that are not finite. */
+static void counts_what_is_not_finite(void **state) {
+  (void)state;
+  enum { M = 5, K = 7, N = 300 };
+  for (int turn = 0; turn < 4; turn++) {
+    const bool oracle = turn % 2, planted = turn / 2;
+    exec_setup setup = {.members = 1};
+    exec_rig rig;
+    tsr_check check;
+    tsr_graph *graph = exec_graph();
+    tsr_value a = exec_leaf(graph, TSR_INPUT, "a", TSR_F32, 2, M, K), c;
+    tsr_value b = exec_leaf(graph, TSR_PARAMETER, "b", TSR_F32, 2, K, N);
+    exec_ok(tsr_graph_matmul(graph, a, b, NULL, &c, &exec_error));
+    exec_output(graph, "c", c);
+    tsr_source *source = prepare(&rig, &setup, graph, 0.5, 1);
+    static float data[M * K];
+    for (int i = 0; i < M * K; i++) data[i] = i == 2 * K + 3 ? NAN : (float)i;
+    tsr_array array = tsr_array_dense(data, TSR_F32, &tsr_graph_at(rig.plan->graph, a)->shape);
+    exec_ok(tsr_session_bind(rig.session, 0, exec_value(&rig, "a"), &array, &exec_error));
+    if (planted) {
+      corrupt(rig.devices[0], 0, 0, -NAN); /* NaN in the place of a number */
+      saboteur.row = 1;
+      exec_refused(run_check(&rig, oracle, 1, &check), TSR_ERROR_CHECK_FAILED, "is nan, expected");
+      assert_false(isfinite(check.max_error));
+      repair(rig.devices[0]);
+    } else {
+      exec_ok(run_check(&rig, oracle, 1, &check));
+    }
+    /* Two blocks of columns are probed in every row; the oracle compares every element. */
+    assert_int_equal(check.compared, 2 * M + (oracle ? M * N : 0));
+    assert_int_equal(check.not_finite, 2 + (oracle ? N : 0));
+    release(&rig, source);
+  }
+}
+
+/* A number where NaN is right: a product that drops the only term which is NaN. */
+static void finds_a_number_in_the_place_of_nan(void **state) {
+  (void)state;
+  for (int oracle = 0; oracle < 2; oracle++) {
+    exec_setup setup = {.members = 1};
+    exec_rig rig;
+    tsr_check check;
+    tsr_graph *graph = exec_graph();
+    tsr_value a = exec_leaf(graph, TSR_INPUT, "a", TSR_F32, 2, 3, 4), c;
+    tsr_value b = exec_leaf(graph, TSR_PARAMETER, "b", TSR_F32, 2, 4, 1);
+    exec_ok(tsr_graph_matmul(graph, a, b, NULL, &c, &exec_error));
+    exec_output(graph, "c", c);
+    tsr_source *source = prepare(&rig, &setup, graph, 0.5, 1);
+    float data[12] = {1, 2, NAN, 4};
+    tsr_array array = tsr_array_dense(data, TSR_F32, &tsr_graph_at(rig.plan->graph, a)->shape);
+    exec_ok(tsr_session_bind(rig.session, 0, exec_value(&rig, "a"), &array, &exec_error));
+    corrupt(rig.devices[0], 0, 0, 0);
+    saboteur.row = saboteur.col = 0;
+    saboteur.overwrite = true;
+    exec_refused(run_check(&rig, oracle, 1, &check), TSR_ERROR_CHECK_FAILED, "is 0, expected");
+    repair(rig.devices[0]);
+    release(&rig, source);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(passes),
@@ -265,6 +337,8 @@ int main(void) {
       cmocka_unit_test(finds_replicas_that_differ),
       cmocka_unit_test(extreme_inputs),
       cmocka_unit_test(finds_nan),
+      cmocka_unit_test(counts_what_is_not_finite),
+      cmocka_unit_test(finds_a_number_in_the_place_of_nan),
   };
   return cmocka_run_group_tests(tests, exec_begin, exec_end);
 }

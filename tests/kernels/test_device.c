@@ -105,6 +105,32 @@ static void check_round_trip(tsr_device *device) {
   tsr_buffer_destroy(device, &buffer);
 }
 
+/* A buffer over memory that is given: counted like any other, seen where it lies, left alone in the end. */
+static void check_given_memory(tsr_device *device) {
+  enum { BYTES = 60 * KIB };
+  tsr_error error = {0};
+  tsr_buffer *buffer = NULL, *second = NULL;
+  unsigned char *memory = tsr_malloc_pages(BYTES), *bytes = NULL;
+  assert_non_null(memory);
+  memset(memory, 7, BYTES);
+  assert_ok(tsr_buffer_create_over(device, memory, BYTES, &buffer, &error), &error);
+  assert_int_equal(tsr_device_bytes_used(device), BYTES);
+  assert_int_equal(tsr_buffer_create_over(device, memory, BYTES, &second, &error), TSR_ERROR_OUT_OF_MEMORY);
+  assert_ok(tsr_device_fill_zero(device, buffer, 100, 50, &error), &error);
+  assert_ok(tsr_device_host_wait(device, buffer, 0, BYTES, TSR_HOST_READ_WRITE, (void **)&bytes, &error),
+            &error);
+  assert_int_equal(bytes == memory, device->takes_memory);
+  for (int i = 100; i < 150; i++) assert_int_equal(bytes[i], 0);
+  if (device->takes_memory) assert_int_equal(bytes[99] + bytes[150] + bytes[BYTES - 1], 21);
+  bytes[0] = 3;
+  assert_ok(tsr_device_host_end(device, buffer, bytes, &error), &error);
+  assert_ok(tsr_device_finish(device, &error), &error);
+  tsr_buffer_destroy(device, &buffer);
+  assert_int_equal(tsr_device_bytes_used(device), 0);
+  assert_int_equal(memory[0], device->takes_memory ? 3 : 7);
+  free(memory);
+}
+
 /* Every mistake in a product is found before the device is asked. */
 static void check_refusals(tsr_device *device) {
   tsr_error error = {0};
@@ -152,6 +178,7 @@ static void check_device(fixture *f, const char *selector) {
       f, selector, TSR_DEVICE_OPTIONS(.memory_bytes = 100 * KIB, .max_allocation_bytes = 64 * KIB));
   check_ledger(device);
   check_round_trip(device);
+  check_given_memory(device);
   check_refusals(device);
   tsr_device_close(&device);
   assert_null(device);
@@ -159,6 +186,9 @@ static void check_device(fixture *f, const char *selector) {
 }
 
 static void test_host(void **state) {
+  tsr_device *device = open_device(*state, "host", NULL);
+  assert_true(device->takes_memory);
+  tsr_device_close(&device);
   check_device(*state, "host");
 }
 

@@ -4,7 +4,9 @@
 #include "plan_support.h"
 
 #include "plan/buffers.h"
+#include "plan/chunks.h"
 #include "plan/cuts.h"
+#include "plan/order.h"
 
 typedef struct walk {
   const tsr_plan *plan;
@@ -78,7 +80,8 @@ static tsr_value check_fused(walk *w, const tsr_step *step, int index, tsr_value
   const tsr_rule *rule = &rules[w->plan->decision.rules[fused->node]];
   assert_int_equal(node->op, operators[fused->role]);
   assert_true(index == 0 || fused->role > step->fused[index - 1].role);
-  assert_true(place >= TSR_PLACE_REPLICATE && rule->out == place);
+  assert_true(place >= TSR_PLACE_REPLICATE || node->op == TSR_OPERATOR_ADD);
+  assert_true(rule->out == place);
   assert_true(find(w->plan, made, place) < 0);
   int chain = fused->operand < 0 ? 0 : 1 - fused->operand;
   assert_int_equal(node->inputs[chain].id, made.id);
@@ -200,6 +203,95 @@ static void check_cuts(const tsr_plan *plan) {
   }
 }
 
+/* ---- collectives in flight ---- */
+
+static int storage_of(const tsr_plan *plan, tsr_value value, tsr_place place) {
+  int buffer = find(plan, value, place);
+  return buffer < 0 ? -1 : plan->buffers[buffer].storage;
+}
+
+static bool same_chunks(const tsr_step *a, const tsr_step *b) {
+  return a->chunks > 1 && a->value.id == b->value.id;
+}
+
+/* Step `number` may not touch what CONVERT `convert`, which may be in flight, reads or writes. */
+static void check_beside(const tsr_plan *plan, int convert, int number) {
+  const tsr_step *flying = &plan->steps[convert], *step = &plan->steps[number];
+  int from = storage_of(plan, flying->value, flying->from), to = storage_of(plan, flying->value, flying->to);
+  int written = step->kind == TSR_STEP_COPY ? storage_of(plan, step->target, step->to)
+                                            : storage_of(plan, step->value, step->to);
+  tsr_use reads[TSR_USES_MAX];
+  int count = tsr_plan_step_reads(plan, step, reads);
+  if (same_chunks(flying, step)) return;
+  if (written == from || written == to)
+    fail_msg("step %d writes memory of the collective of step %d, which may be in flight", number, convert);
+  for (int j = 0; j < count; j++)
+    if (storage_of(plan, reads[j].value, reads[j].place) == to)
+      fail_msg("step %d reads what the collective of step %d, which may be in flight, writes", number,
+               convert);
+}
+
+/* Which collectives may be in flight when a step begins: those before it that neither it nor a step in front
+ * of it waits for. Where the plan overlaps, none of their buffers has given its memory to another by then. */
+static void check_flights(const tsr_plan *plan) {
+  int ended = -1;
+  for (int i = 0; i < plan->step_count; i++) {
+    const tsr_step *step = &plan->steps[i];
+    assert_true(step->waits_for < i);
+    if (step->waits_for >= 0) assert_int_equal(plan->steps[step->waits_for].kind, TSR_STEP_CONVERT);
+    if (step->waits_for > ended) ended = step->waits_for;
+    for (int j = ended + 1; j < i; j++)
+      if (plan->steps[j].kind == TSR_STEP_CONVERT) check_beside(plan, j, i);
+  }
+}
+
+static bool is_leaf(const tsr_plan *plan, const tsr_plan_buffer *buffer) {
+  return tsr_graph_at(plan->graph, buffer->value)->producer < 0;
+}
+
+/* What a collective in flight reads lives, and nobody else in its memory. A leaf shares its memory with what
+ * replaces it, whatever their lives. */
+static void check_lives(const tsr_plan *plan) {
+  for (int i = 0; i < plan->step_count && plan->overlaps; i++) {
+    const tsr_step *step = &plan->steps[i];
+    if (step->kind != TSR_STEP_CONVERT) continue;
+    const tsr_plan_buffer *from = &plan->buffers[find(plan, step->value, step->from)],
+                          *to = &plan->buffers[find(plan, step->value, step->to)];
+    int until = tsr_plan_first_reader(plan, i) - 1;
+    assert_true(from->first_step <= i && to->first_step <= i);
+    if (from->storage == to->storage || is_leaf(plan, from)) continue;
+    assert_true(from->last_step >= until);
+    for (int b = 0; b < plan->buffer_count; b++) {
+      const tsr_plan_buffer *other = &plan->buffers[b];
+      if (other == from || other->storage != from->storage || is_leaf(plan, other)) continue;
+      assert_true(other->last_step <= from->first_step || other->first_step >= from->last_step);
+    }
+  }
+}
+
+/* Chunks follow each other, product and collective in turn, and take every row once. */
+static void check_chunks(const tsr_plan *plan) {
+  for (int i = 0; i < plan->step_count; i++) {
+    const tsr_step *step = &plan->steps[i];
+    if (step->chunks < 2) continue;
+    assert_in_range(step->chunk, 0, step->chunks - 1);
+    bool node = step->kind == TSR_STEP_NODE;
+    int first = i - 2 * step->chunk - !node;
+    assert_true(first >= 0 && plan->steps[first].chunk == 0 && same_chunks(&plan->steps[first], step));
+    for (int range = 0; range < tsr_plan_chunk_ranges(plan, step); range++) {
+      int64_t begin, end, first_row, last_row, before, after;
+      tsr_plan_chunk_range(plan, step, range, &begin, &end);
+      tsr_plan_range(plan, step->value, step->chunk_to, 0, range, &first_row, &last_row);
+      if (step->chunk + 1 < step->chunks)
+        tsr_plan_chunk_range(plan, &plan->steps[i + 2], range, &after, &before);
+      else
+        after = last_row;
+      assert_true(begin <= end && end == after);
+      if (!step->chunk) assert_int_equal(begin, first_row);
+    }
+  }
+}
+
 void plan_check(const tsr_plan *plan) {
   walk w = {.plan = plan,
             .holds = calloc((size_t)plan->storage_count + 1, sizeof *w.holds),
@@ -218,6 +310,9 @@ void plan_check(const tsr_plan *plan) {
       check_copy(&w, step, i);
   }
   check_ends(&w);
+  check_flights(plan);
+  check_lives(plan);
+  check_chunks(plan);
   check_memory(plan);
   check_cuts(plan);
   free(w.holds);

@@ -225,7 +225,7 @@ static void free_values(const tsr_graph *graph, tsr_oracle_value *values) {
 
 /* <y, dy>; dy of no value is 1. */
 static double pairing(const tsr_graph *graph, tsr_value y, tsr_value dy, tsr_oracle_value *values) {
-  ok(tsr_graph_evaluate(graph, values, &error));
+  ok(tsr_graph_evaluate(graph, 0, values, &error));
   double sum = 0;
   for (int64_t i = 0; i < tsr_shape_count(&tsr_graph_at(graph, y)->shape); i++)
     sum += values[y.id].exact[i] * (dy.id ? values[dy.id].exact[i] : 1);
@@ -485,7 +485,7 @@ static void bounds_hold_in_f32(void **state) {
     tsr_graph *graph = new_graph();
     tsr_value out = plain_block(graph);
     tsr_oracle_value *values = fill_leaves(graph);
-    ok(tsr_graph_evaluate(graph, values, &error));
+    ok(tsr_graph_evaluate(graph, 0, values, &error));
     multiply_f32(leaf_data(graph, values, "x", x), leaf_data(graph, values, "w1", w1), 3, 6, 4,
                  leaf_data(graph, values, "b1", b1), hidden);
     for (int i = 0; i < 18; i++) hidden[i] = (float)tsr_unary_apply(TSR_UNARY_GELU, hidden[i]);
@@ -512,7 +512,7 @@ static void bounds_of_products_hold_in_f32(void **state) {
   tsr_value product, left = leaf(graph, "a", 2, SIZE, DEPTH), right = leaf(graph, "b", 2, DEPTH, SIZE);
   ok(tsr_graph_matmul(graph, left, right, NULL, &product, &error));
   tsr_oracle_value *values = fill_leaves(graph);
-  ok(tsr_graph_evaluate(graph, values, &error));
+  ok(tsr_graph_evaluate(graph, 0, values, &error));
   multiply_f32(leaf_data(graph, values, "a", a), leaf_data(graph, values, "b", b), SIZE, SIZE, DEPTH, zero,
                y);
   double largest = 0;
@@ -550,7 +550,7 @@ static void oracle_needs_its_leaves(void **state) {
   tsr_oracle_value *values = fill_leaves(graph);
   free(values[3].exact);
   values[3].exact = NULL;
-  assert_int_equal(tsr_graph_evaluate(graph, values, &error), TSR_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(tsr_graph_evaluate(graph, 0, values, &error), TSR_ERROR_INVALID_ARGUMENT);
   assert_non_null(strstr(error.message, "parameter value 3 \"b1\" [6] has no data"));
   free_values(graph, values);
   tsr_graph_destroy(&graph);

@@ -11,16 +11,21 @@
 
 static const plan_device GPU = {.gflops = 10000, .memory_gb = 24};
 
+/* Of the chunks of one collective the first counts. */
+static bool is_convert(const tsr_step *step) {
+  return step->kind == TSR_STEP_CONVERT && !step->chunk;
+}
+
 static int count_collectives(const tsr_plan *plan, tsr_collective_kind kind) {
   int count = 0;
   for (int i = 0; i < plan->step_count; i++)
-    count += plan->steps[i].kind == TSR_STEP_CONVERT && plan->steps[i].collective == kind;
+    count += is_convert(&plan->steps[i]) && plan->steps[i].collective == kind;
   return count;
 }
 
 static int count_converts(const tsr_plan *plan) {
   int count = 0;
-  for (int i = 0; i < plan->step_count; i++) count += plan->steps[i].kind == TSR_STEP_CONVERT;
+  for (int i = 0; i < plan->step_count; i++) count += is_convert(&plan->steps[i]);
   return count;
 }
 
@@ -36,8 +41,9 @@ static void check_pairing(const tsr_plan *plan, int sums, int64_t m, int64_t d) 
   assert_int_equal(produced(plan, "w2"), 0);
   int reduced = 0, scattered = 0, gathered = 0;
   for (int i = 0; i < plan->step_count; i++) {
-    if (plan->steps[i].kind != TSR_STEP_CONVERT) continue;
+    if (!is_convert(&plan->steps[i])) continue;
     const tsr_shape *shape = &tsr_graph_at(plan->graph, plan->steps[i].value)->shape;
+    if (shape->axes == 1) continue; /* a bias's gradient, made in shards where memory is slow */
     assert_true(shape->extent[0] == m && shape->extent[1] == d);
     reduced += plan->steps[i].collective == TSR_ALL_REDUCE;
     scattered += plan->steps[i].collective == TSR_REDUCE_SCATTER;
