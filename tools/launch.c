@@ -91,13 +91,14 @@ static bool report_end(const tool_options *options, const tool_child *child) {
 }
 
 static int run_line(const tool_options *options, int ranks, launch_line *line) {
-  char threads[16];
+  char threads[16], deadline[32];
   int cores = count_cores();
   snprintf(threads, sizeof threads, "%d", cores > ranks ? cores / ranks : 1);
+  snprintf(deadline, sizeof deadline, "%.17g", options->deadline);
   /* Each rank takes its part of the cores. POCL_AFFINITY is left alone: it would bind all ranks to the first.
    */
   const tool_setting settings[] = {{"POCL_MAX_PTHREAD_COUNT", threads, true},
-                                   {TOOL_GUARD_VARIABLE, "1", false}};
+                                   {TOOL_GUARD_VARIABLE, deadline, false}};
   const tool_child_options how = {.settings = settings,
                                   .setting_count = sizeof settings / sizeof settings[0],
                                   .passed_on = !options->json};

@@ -5,6 +5,7 @@
 
 #include <tessera/tessera.h>
 
+#include "cache.h"
 #include "commands.h"
 #include "launch.h"
 #include "message.h"
@@ -61,6 +62,7 @@ static int print_version(void) {
 static int run_command(int index, int argc, char **argv) {
   tool_options options;
   int code = tool_options_parse(commands[index].command, argc, argv, &options);
+  if (!code && !options.help) code = tool_outputs_check(&options);
   if (!code) code = options.help ? print_command_help(index) : commands[index].run(&options);
   tool_options_free(&options);
   return code;

@@ -2,7 +2,13 @@
 #include "mpi.h"
 
 #include <mpi.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <tessera/mpi.h>
+#include <unistd.h>
+
+#include "message.h"
 
 bool tool_mpi_built(void) {
   return true;
@@ -23,8 +29,17 @@ static bool is_running(void) {
   return started && !stopped;
 }
 
+/* When a rank dies in the middle of a long message, UCX (under MPICH) aborts the process of its peer too,
+ * which could then name nobody: by a fatal error where it copies from process to process, by an assertion
+ * where it puts over TCP. Its other ways do not. */
+static void keep_ucx_from_aborting(void) {
+  setenv("UCX_TLS", "^cma", 0);
+  setenv("UCX_TCP_PUT_ENABLE", "n", 0);
+}
+
 tsr_status tool_mpi_start(tsr_context *context, double deadline_seconds, tsr_group **out, tsr_error *error) {
   /* A failure of MPI_Init ends the process: errors return only once there is a communicator. */
+  keep_ucx_from_aborting();
   MPI_Init(NULL, NULL);
   tsr_group_options options;
   tsr_group_options_init(&options);
@@ -32,12 +47,36 @@ tsr_status tool_mpi_start(tsr_context *context, double deadline_seconds, tsr_gro
   return tsr_group_create_mpi(context, MPI_COMM_WORLD, &options, out, error);
 }
 
+/* Over UCX's TCP, MPI_Finalize closes a rank's connections, and a peer that sees that before it is in
+ * MPI_Finalize itself waits there for ever. So all come together, and then none looks at the network until
+ * all have left. */
+static void leave_together(void) {
+  const char *here = getenv("MPI_LOCALNRANKS"); /* as hydra has it */
+  MPI_Request request;
+  int size, done = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size == 1 || (here && atoi(here) == size)) return; /* no TCP within a host */
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return;
+  while (!done && MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS) sched_yield();
+  usleep(200000);
+}
+
 void tool_mpi_stop(void) {
-  if (is_running()) MPI_Finalize();
+  if (!is_running()) return;
+  leave_together();
+  MPI_Finalize();
+}
+
+static void leave(int number) {
+  (void)number;
+  _exit(TOOL_EXIT_FAILED);
 }
 
 void tool_mpi_abort(void) {
   int size = 1;
   if (is_running()) MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (size > 1) MPI_Abort(MPI_COMM_WORLD, 1); /* alone there is nobody to end, and it would only add a line */
+  if (size == 1) return; /* alone there is nobody to end, and it would only add a line */
+  signal(SIGALRM, leave);
+  alarm(1); /* MPI_Abort waits for mpiexec, and for ever if the way there is cut */
+  MPI_Abort(MPI_COMM_WORLD, 1);
 }

@@ -134,6 +134,9 @@ static const char *const dtype_names[] = {"f32", "f64", NULL};
 static const char *const transport_names[] = {"mpi", "sim", NULL};
 #define REPLICATE_TEXT(name, text) text,
 static const char *const replicate_names[] = {TSR_REPLICATE_LIST(REPLICATE_TEXT) NULL};
+#define ALGORITHM_TEXT(name, text) text,
+static const char *const algorithm_names[] = {TSR_ALGORITHM_LIST(ALGORITHM_TEXT) NULL};
+static const char *const wire_names[] = {"f32", "bf16", "f16", NULL};
 #define UNARY_TEXT(name, text) text,
 static const char *const activation_names[] = {TSR_UNARY_LIST(UNARY_TEXT) NULL};
 
@@ -203,6 +206,14 @@ static const option_row rows[] = {
     {"replicate", 'r', WORK, "never|small|auto", read_choice, AT(replicate),
      "which parameters may be replicated (default small: those under 1 % of all)", "never, small or auto", 0,
      0, replicate_names},
+    {"chunks", 0, WORK, "N", read_count, AT(chunks),
+     "chunks of products whose results are added up, 1 = none (default: as cost says)",
+     "a whole number from 1 to 64", 1, 64, NULL},
+    {"collective", 0, WORK, "NAME", read_choice, AT(collective),
+     "how collectives are done: direct, doubling, scattered, ring, hierarchical or tree (default: the fastest)",
+     "auto, direct, doubling, scattered, ring, hierarchical or tree", 0, 0, algorithm_names},
+    {"wire", 0, WORK, "bf16|f16", read_choice, AT(wire),
+     "type of f32 values on their way between ranks (default f32)", "f32, bf16 or f16", 0, 0, wire_names},
     {"cluster", 'c', TOOL_PLAN, "FILE", read_text, AT(cluster),
      "plan for this cluster: needs no device and no MPI", "a file", 0, 0, NULL},
     {"explain", 'e', TOOL_PLAN, NULL, read_flag, AT(explain), "say what bounds each step, and what lost",
@@ -237,6 +248,7 @@ static const option_row rows[] = {
     {"help", 'h', ALL, NULL, read_flag, AT(help), "this text", NULL, 0, 0, NULL},
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
+_Static_assert(ROWS <= 64, "bits of tool_options.given");
 
 /* getopt_long's two forms of the table: long options whose value is 256 + row, and letters. */
 static void build_getopt(unsigned command, struct option *longs, char *letters) {
@@ -261,6 +273,7 @@ static const option_row *find_row(int value) {
 }
 
 static int store(const option_row *row, char *text, tool_options *options) {
+  options->given |= (uint64_t)1 << (row - rows);
   if (row->read(row, text, (char *)options + row->offset)) return 0;
   char letter[4] = "";
   if (row->letter) snprintf(letter, sizeof letter, "-%c/", row->letter);
@@ -311,6 +324,36 @@ static bool ends_with(const char *text, const char *end) {
   return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
 }
 
+static bool was_given(const tool_options *options, const char *name) {
+  for (int i = 0; i < ROWS; i++)
+    if (options->given >> i & 1 && strcmp(rows[i].name, name) == 0) return true;
+  return false;
+}
+
+/* What tune can do; an option that it would not look at is not what somebody meant. */
+static int check_tune(const tool_options *options) {
+  enum { SEARCH = 1, EXPLAIN = 2, CANDIDATE = 4 };
+  static const struct {
+    const char *name;
+    unsigned modes;
+  } limited[] = {{"shapes", SEARCH | CANDIDATE}, {"seconds", CANDIDATE}, {"baseline", CANDIDATE},
+                 {"candidate", CANDIDATE},       {"budget", SEARCH},     {"panel", SEARCH},
+                 {"deadline", SEARCH},           {"output", SEARCH}};
+  const tool_texts *words = &options->workload;
+  const unsigned mode = options->explain ? EXPLAIN : options->candidate ? CANDIDATE : SEARCH;
+  for (size_t i = 0; i < sizeof limited / sizeof limited[0]; i++)
+    if (was_given(options, limited[i].name) && !(limited[i].modes & mode))
+      return tool_usage(options->name, "--%s has no meaning %s: leave it out", limited[i].name,
+                        mode == EXPLAIN     ? "with --explain"
+                        : mode == CANDIDATE ? "with --candidate"
+                                            : "without --candidate");
+  if (options->explain && words->count != 3)
+    return tool_usage(options->name, "--explain takes 3 numbers, M N K, but got %zu", words->count);
+  if (!options->explain && words->count)
+    return tool_usage(options->name, "unexpected word '%s'", words->items[0]);
+  return 0;
+}
+
 static int check_measure(const tool_options *options) {
   const tool_texts *words = &options->workload;
   bool bench = options->command == TOOL_BENCH;
@@ -320,11 +363,7 @@ static int check_measure(const tool_options *options) {
     return tool_usage(options->name, "expected tessera bench gemm: products are what can be measured");
   if (bench && options->cpu_time && options->cores != 1)
     return tool_usage(options->name, "--cpu-time counts all threads: it needs --cores 1");
-  if (!bench && options->explain && words->count != 3)
-    return tool_usage(options->name, "--explain takes 3 numbers, M N K, but got %zu", words->count);
-  if (!bench && !options->explain && words->count)
-    return tool_usage(options->name, "unexpected word '%s'", words->items[0]);
-  return 0;
+  return bench ? 0 : check_tune(options);
 }
 
 /* What the table cannot say: options that need or exclude each other. */

@@ -56,7 +56,10 @@ typedef struct tool_options {
   uint64_t seed;
 
   const char *cluster, *plan;
-  int replicate; /* tsr_replicate */
+  int replicate;  /* tsr_replicate */
+  int collective; /* tsr_algorithm */
+  int wire;       /* 0 = f32, 1 = bf16, 2 = f16 */
+  int64_t chunks; /* 0 = not said */
   bool explain, check;
   int64_t steps; /* 0 = not said */
 
@@ -68,6 +71,8 @@ typedef struct tool_options {
   uint64_t cold_bytes; /* 0 = not said */
   bool cpu_time, any_panel;
   const char *candidate, *baseline;
+
+  uint64_t given; /* bit by row of the table: what was said, whatever its value */
 } tool_options;
 
 /* Of --dtype of bench and tune, and of --form; ended by NULL. */

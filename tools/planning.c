@@ -26,6 +26,9 @@ tsr_status tool_planning_run(const tool_workload *workload, tsr_cluster *cluster
   tsr_plan_options options;
   tsr_plan_options_init(&options);
   options.replicate = (tsr_replicate)workload->options->replicate;
+  options.chunks = (int)workload->options->chunks;
+  options.collective = (tsr_algorithm)workload->options->collective;
+  options.wire = (tsr_dtype[]){TSR_F32, TSR_BF16, TSR_F16}[workload->options->wire];
   double start = tool_seconds_now();
   tsr_status status = tsr_plan_create(workload->graph, cluster, &options, out, error);
   *seconds = tool_seconds_now() - start;

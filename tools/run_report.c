@@ -1,5 +1,6 @@
 /* run_report.c: what `tessera run` says at the end: a table, or a document. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,17 @@
 static double gflops(const tool_run_job *job) {
   double seconds = job->report.median_seconds;
   return seconds > 0 ? 1e-9 * tsr_graph_flops(tsr_plan_graph(job->plan)) / seconds : 0;
+}
+
+/* The share of the time in collectives in which devices computed, all ranks together; below 0: nothing was
+ * sent. */
+static double hidden_share(const tool_run_job *job) {
+  double comm = 0, exposed = 0;
+  for (int rank = 0; rank < job->team.ranks; rank++) {
+    comm += job->members[rank].comm_seconds;
+    exposed += job->members[rank].exposed_seconds;
+  }
+  return comm > 0 ? exposed < comm ? 1 - exposed / comm : 0 : -1;
 }
 
 static json_t *rank_json(const tool_run_job *job, int rank) {
@@ -27,16 +39,18 @@ static json_t *rank_json(const tool_run_job *job, int rank) {
   json_object_set_new(object, "predicted_compute_seconds", tool_json_number(planned.compute_seconds));
   json_object_set_new(object, "compute_seconds", tool_json_number(member->compute_seconds));
   json_object_set_new(object, "comm_seconds", tool_json_number(member->comm_seconds));
+  json_object_set_new(object, "exposed_seconds", tool_json_number(member->exposed_seconds));
   return object;
 }
 
 static json_t *check_json(const tool_run_job *job) {
   const tsr_check *check = &job->check;
   if (!job->checked) return json_null();
-  return json_pack("{s:b, s:b, s:o, s:o, s:o, s:o}", "passed", (int)check->passed, "oracle",
+  return json_pack("{s:b, s:b, s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "passed", (int)check->passed, "oracle",
                    (int)check->oracle, "max_error", tool_json_number(check->max_error), "bound",
                    tool_json_number(check->bound), "detectable", tool_json_number(check->detectable), "where",
-                   tool_json_text(check->where));
+                   tool_json_text(check->where), "compared", (json_int_t)check->compared, "not_finite",
+                   (json_int_t)check->not_finite, "wire_error", tool_json_number(check->wire_error));
 }
 
 static void add_results(const tool_run_job *job, json_t *document) {
@@ -47,6 +61,8 @@ static void add_results(const tool_run_job *job, json_t *document) {
   json_object_set_new(document, "measured_seconds", tool_json_number(job->report.median_seconds));
   json_object_set_new(document, "first_seconds", tool_json_number(job->report.first_seconds));
   json_object_set_new(document, "gflops", tool_json_number(gflops(job)));
+  double hidden = hidden_share(job);
+  json_object_set_new(document, "hidden_share", hidden < 0 ? json_null() : tool_json_number(hidden));
   json_object_set_new(document, "check", check_json(job));
 }
 
@@ -82,7 +98,17 @@ static void print_rank(const tool_run_job *job, int rank) {
          tool_format_bytes(sent, (double)member->bytes_sent),
          tool_format_seconds(predicted, planned.compute_seconds),
          tool_format_seconds(compute, member->compute_seconds),
-         tool_format_seconds(comm, member->comm_seconds));
+         tool_format_seconds(comm, member->exposed_seconds));
+}
+
+static void print_hidden(const tool_run_job *job) {
+  char longest[TOOL_QUANTITY_BYTES];
+  double share = hidden_share(job), seconds = 0;
+  for (int rank = 0; rank < job->team.ranks; rank++)
+    if (job->members[rank].comm_seconds > seconds) seconds = job->members[rank].comm_seconds;
+  if (share >= 0)
+    printf("communication: at most %s in the last step, %.0f %% of it hidden behind kernels\n",
+           tool_format_seconds(longest, seconds), 100 * share);
 }
 
 static void print_check(const tsr_check *check) {
@@ -90,10 +116,20 @@ static void print_check(const tsr_check *check) {
     printf("check FAILED: nothing could be compared\n");
     return;
   }
-  printf("check %s (%s): largest error %.3g of at most %.3g, at %s; an error of %.3g would have been found\n",
-         check->passed ? "passed" : "FAILED",
-         check->oracle ? "every output against f64" : "probes and samples in f64", check->max_error,
-         check->bound, check->where, check->detectable);
+  printf("check %s (%s): ", check->passed ? "passed" : "FAILED",
+         check->oracle ? "every output against f64" : "probes and samples in f64");
+  if (isfinite(check->max_error))
+    printf("largest error %.3g of at most %.3g, at %s; an error of %.3g would have been found\n",
+           check->max_error, check->bound, check->where, check->detectable);
+  else
+    printf("NaN, infinity or a number in the place of another of them, at %s\n", check->where);
+  if (check->wire_error > 0)
+    printf("check: the narrow wire may add %.3g of what is summed to an element, in each collective\n",
+           check->wire_error);
+  if (check->not_finite)
+    printf("check: %" PRId64 " of %" PRId64
+           " comparisons were of numbers that are not finite or may overflow: by that alone\n",
+           check->not_finite, check->compared);
 }
 
 void tool_run_print_text(const tool_run_job *job) {
@@ -116,6 +152,7 @@ void tool_run_print_text(const tool_run_job *job) {
   printf("per step: predicted %s, measured %s (%s), %.1f GFLOPS\n",
          tool_format_seconds(predicted, job->report.predicted_seconds),
          tool_format_seconds(measured, job->report.median_seconds), of_steps, gflops(job));
+  print_hidden(job);
   if (job->checked) print_check(&job->check);
   fflush(stdout);
 }

@@ -41,6 +41,8 @@ typedef struct tsr_collective_options {
   tsr_dtype wire;          /* of f32 data: f32, bf16 or f16 on the way, sums in f32; 0 = f32 */
   const int *hosts; /* by member of the group: who shares a host has the same number; borrowed for the call;
                        NULL = all on one */
+  int64_t message_bytes; /* large data that is combined or narrowed travels in messages of about so many; 0 =
+                            256 KiB */
 } tsr_collective_options;
 
 /* What one message costs between two members: seconds = latency + bytes / bandwidth. */
@@ -51,6 +53,13 @@ typedef struct tsr_links {
   tsr_link host, network;  /* between members of one host, of two */
   double reduce_bandwidth; /* bytes per second that a member combines */
 } tsr_links;
+
+/* What a narrow wire adds to the error of any element, at most, in units of the sum of the magnitudes of all
+ * contributions to it (of which there is one where nothing is combined): (1 + u)^r - 1, where u is 2^-8 for
+ * bf16 and 2^-11 for f16, and r the roundings that a value meets on its longest way. 0 without a narrow wire.
+ * Holds where no sum on the way leaves the type's range; of f16, what is below 2^-14 has 2^-25 per rounding
+ * on top. */
+double tsr_collective_wire_error(const tsr_collective_options *options);
 
 /* Bytes of scratch in host memory that member `index` (within members) of such a collective needs, and bytes
  * that it sends. member_count must be set. */

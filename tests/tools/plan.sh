@@ -80,6 +80,14 @@ echo x >"$work/real.json"
 ln -s real.json "$work/link.json"
 works plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/link.json"
 [ -L "$work/link.json" ] && grep -q tessera.plan "$work/real.json" || fail "a link was replaced by a file"
+mkdir "$work/far"
+ln -s far/new.json "$work/early.json"
+works plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/early.json"
+[ -L "$work/early.json" ] && grep -q tessera.plan "$work/far/new.json" || fail "a link was replaced by a file"
+ln -s round.json "$work/round.json"
+refuses 1 "levels of symbolic links" plan linear 64 384 1536 --cluster "$work/four.json" -o "$work/round.json"
+works plan ffn 64 384 1536 --cluster "$work/four.json" --sgd 1 --json
+documented plan graph cluster
 TSR_LOG=nonsense run plan gemm 4 4 4 --cluster "$work/four.json" --json
 holds 'd["error"]["status"] == "TSR_ERROR_INVALID_ARGUMENT" and d["feasible"] is False'
 finish

@@ -18,6 +18,16 @@ for ranks in 1 3; do
   holds 'all(r["bytes_planned"] == r["bytes_allocated"] for r in d["ranks"])'
   [ ! -s "$work/err" ] || fail "something on stderr: $(cat "$work/err")"
 done
+# Every key can be looked up, also where something went wrong; and what runs the host device has a name.
+for workload in "gemm 4 4 4 --scale 4 --weights i8" "linear 4 4 4 --backward" "ffn 4 4 4 --sgd 0.1"; do
+  # shellcheck disable=SC2086
+  works run $workload --device host --check --json
+  documented run
+  holds 'd["ranks"][0]["driver"].startswith("Tessera ")'
+done
+run run gemm 4 4 4 --device nothing --json
+documented run
+
 works run linear 7 13 17 --device host --dtype f64 --check
 grep -q '^check passed' "$work/out" || fail "no check in the table: $(cat "$work/out")"
 
@@ -70,7 +80,9 @@ whole=(run gemm 1 2 3 --device host --weights i8 --weight "b=$work/i8.safetensor
 works "${whole[@]}" --weight "b_scale=$work/i8.safetensors:s" -o "$work/c.safetensors"
 python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); from compare import tensor
 sys.exit(tensor(sys.argv[2], "c") != (11, -750))' "$here/../../tools/dev" "$work/c.safetensors" || fail "i8 from a file"
-refuses 1 'source has no "b_scale"' "${whole[@]}"
+refuses 1 "add them (tessera run: --weight b_scale=FILE)" "${whole[@]}"
+sed 's/(1, 3)/(3, 1)/' "$work/a.npy" >"$work/turned.npy"
+refuses 1 "$work/turned.npy holds [3, 1]" run gemm 1 2 3 --device host --input "$work/turned.npy"
 
 # Plans that are kept.
 works plan gemm 64 256 128 --device host --transport sim -n 2 -o "$work/plan.json"
@@ -106,6 +118,22 @@ done
 (ulimit -f 1 && "$tessera" run gemm 64 64 64 --device host -o "$work/limited") >"$work/out" 2>"$work/err"
 [ $? = 1 ] && [ "$(wc -l <"$work/err")" = 1 ] || fail "a file above the limit: $(cat "$work/err")"
 [ -z "$(find "$work" -name 'limited*')" ] || fail "a part of a file is left"
+# Two outputs to one file, however it is spelled, whether it is there or not.
+echo x >"$work/there"
+ln -s there "$work/to_there"
+ln -s not_there "$work/to_not_there"
+mkdir "$work/folder"
+for pair in there:there there:to_there there:folder/../there not_there:to_not_there "not_there:folder/../not_there"; do
+  refuses 2 "are one file: give each its own" run gemm 4 4 4 --device host -o "$work/${pair%:*}" --trace "$work/${pair#*:}"
+done
+[ "$(cat "$work/there")" = x ] && [ ! -e "$work/not_there" ] || fail "something was written"
+"$tessera" run gemm 4 4 4 --device host -o "$work/printed" >"$work/printed" 2>"$work/err"
+{ [ $? = 2 ] && grep -q "is the file that stdout goes to" "$work/err"; } || fail "stdout was replaced: $(cat "$work/err")"
+works run gemm 4 4 4 --device host -o "$work/to_not_there" --trace "$work/to_there"
+[ -L "$work/to_not_there" ] && [ -L "$work/to_there" ] && [ -s "$work/not_there" ] || fail "links were replaced"
+python3 -m json.tool "$work/there" >/dev/null || fail "the trace did not go through its link"
+works run gemm 4 4 4 --device host -o /dev/null --trace /dev/null
+
 refuses 1 "no device matches 'nothing'" run gemm 4 4 4 --device nothing
 refuses 1 "index 99" run gemm 4 4 4 --device host:99
 # What cannot be verified does not pass, and what diverges says so.
@@ -117,6 +145,35 @@ open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head + struct.pack(
 PYTHON
 run run gemm 4 4 4 --device host --weight "b=$work/nan.safetensors:b" --check
 { [ "$code" = 1 ] && grep -q "nothing could be verified" "$work/err"; } || fail "NaN weights pass: $code"
+# Some that are not finite are counted; numbers that become so are refused.
+python3 - "$work/large.safetensors" <<'PYTHON'
+import json, struct, sys
+head = json.dumps({n: {"dtype": "F32", "shape": [4, 4], "data_offsets": [64 * i, 64 * i + 64]}
+                   for i, n in enumerate(("large", "inf"))}).encode()
+large, inf = ([float(i) for i in range(16)] for _ in range(2))
+large[6], large[9], inf[6] = 65520., -1e30, float("inf")
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(head)) + head + struct.pack("<32f", *large, *inf))
+PYTHON
+inf=(run gemm 4 4 4 --device host --weights f16 --weight "b=$work/large.safetensors:inf" --check)
+works "${inf[@]}" --json
+holds 'd["check"]["passed"] and d["check"]["not_finite"] == 4 + 4 and d["check"]["compared"] == 4 + 16'
+works "${inf[@]}"
+grep -q '^check: 8 of 20 comparisons were of numbers that are not finite' "$work/out" || fail "$(cat "$work/out")"
+large=(run gemm 4 4 4 --device host --weight "b=$work/large.safetensors:large")
+refuses 1 'value "b": element (1, 2) is 65520, but f16 holds at most 65504: keep it in bf16 or f32' "${large[@]}" \
+  --weights f16
+refuses 1 'value "b": element (2, 1) is -1.00000002e+30, but f16' "${large[@]}" --weights f16 -n 2 --transport sim
+works "${large[@]}" --weights bf16 --check
+# Every algorithm is right, and a narrow wire is within its own bound, which is said.
+for name in direct doubling scattered ring hierarchical tree; do
+  works run ffn 24 32 48 --backward --device host --transport sim -n 3 --replicate never --collective "$name" --check
+done
+wire=(run ffn 24 32 48 --device host --transport sim -n 2 --replicate never --wire bf16 --check)
+works "${wire[@]}" --json
+holds 'd["check"]["passed"] and 2**-8 <= d["check"]["wire_error"] < 2**-5 and d["check"]["max_error"] > 1e-5'
+works "${wire[@]}"
+grep -q '^check: the narrow wire may add' "$work/out" || fail "$(cat "$work/out")"
+refuses 2 "expected auto, direct" run gemm 8 8 8 --device host --collective best
 run run ffn 64 64 128 --device host --sgd 1e20 --steps 5
 { [ "$code" = 1 ] && grep -q "training diverged" "$work/err"; } || fail "a diverged loss passes: $code"
 refuses 1 "rank 1 is short by" run gemm 64 256 128 --device host --transport sim -n 2 --device-memory 30kB,1kB

@@ -6,16 +6,16 @@ set -eu
 
 debian="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libxxhash-dev
         ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mpich libmpich-dev libclblast-dev"
-debian_test="clang clang-format libcmocka-dev libopenblas-dev mesa-opencl-icd groff-base"
+debian_test="clang clang-format libcmocka-dev libopenblas-dev mesa-opencl-icd groff-base iproute2"
 # For `vendor`: a|b is the first of them that the distribution has; what it has none of is left out. Not libclc-19:
 # on Debian 12 it drives out libclc-15 and, with it, rusticl.
 debian_vendor="clang-15 libclc-15 clang-19 lld-19 llvm-19 rocm-device-libs intel-opencl-icd
                llvm-spirv-15|llvm-spirv-19 spirv-tools"
 fedora="gcc meson ninja-build pkgconf python3 jansson-devel xxhash-devel ocl-icd-devel opencl-headers pocl
         mpich mpich-devel clblast-devel"
-fedora_test="clang clang-tools-extra libcmocka-devel openblas-devel mesa-libOpenCL groff-base"
+fedora_test="clang clang-tools-extra libcmocka-devel openblas-devel mesa-libOpenCL groff-base iproute iproute-tc"
 arch="gcc meson ninja pkgconf python jansson xxhash ocl-icd opencl-headers pocl mpich clblast"
-arch_test="clang cmocka openblas opencl-mesa groff"
+arch_test="clang cmocka openblas opencl-mesa groff iproute2"
 
 purpose=${1:-build}
 if [ "$purpose" = test ]; then
