@@ -210,7 +210,8 @@ static const option_row rows[] = {
      "chunks of products whose results are added up, 1 = none (default: as cost says)",
      "a whole number from 1 to 64", 1, 64, NULL},
     {"collective", 0, WORK, "NAME", read_choice, AT(collective),
-     "how collectives are done: direct, doubling, scattered, ring, hierarchical or tree (default: the fastest)",
+     "how collectives are done: direct, doubling, scattered, ring, hierarchical or tree (default: the "
+     "fastest)",
      "auto, direct, doubling, scattered, ring, hierarchical or tree", 0, 0, algorithm_names},
     {"wire", 0, WORK, "bf16|f16", read_choice, AT(wire),
      "type of f32 values on their way between ranks (default f32)", "f32, bf16 or f16", 0, 0, wire_names},

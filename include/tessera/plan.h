@@ -41,7 +41,8 @@ typedef struct tsr_plan_options {
   bool keep_all; /* every member takes part (its share may be zero); else slow ones may be excluded */
   int chunks; /* into how many chunks a product is cut whose result is reduced, so that the reduction of one
                  runs behind the product of the next: 1 = none, up to 64; 0 = as many as are fastest */
-  tsr_algorithm collective; /* of every collective that has it; AUTO = the fastest of each by the links' cost */
+  tsr_algorithm
+      collective; /* of every collective that has it; AUTO = the fastest of each by the links' cost */
   tsr_dtype wire; /* of f32 values on their way between members: F32 (0), BF16 or F16. Sums are in f32; what
                      the wire may add to an error, tsr_session_check says */
 } tsr_plan_options;

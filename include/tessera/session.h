@@ -79,8 +79,8 @@ typedef struct tsr_check {
   int64_t compared;   /* comparisons: of elements, and of sums of them (probes, collectives) */
   int64_t not_finite; /* those of them without a bound, because NaN or infinity is expected, or an overflow is
                          possible: whether both sides are NaN, infinite or numbers is all that was compared */
-  double wire_error;  /* with a narrow wire: what it may add to an element's error in one collective, relative to
-                         the sum of the sizes of what is combined into it; contained in the bounds */
+  double wire_error;  /* with a narrow wire: what it may add to an element's error in one collective, relative
+                         to  the sum of the sizes of what is combined into it; contained in the bounds */
 } tsr_check;
 
 /* [C] Runs one step and verifies it: every product and every collective on its inputs as stored, by random

@@ -1,8 +1,8 @@
 /* comm/transport.h: what carries messages between members. Everything above is written once, on this.
  *
  * Messages between a pair of members with the same tag arrive in the order in which they were sent. Nothing
- * here blocks, but for destroy, which may wait for the others to leave as well. Only the mpi transport's files
- * see <mpi.h>. */
+ * here blocks, but for destroy, which may wait for the others to leave as well. Only the mpi transport's
+ * files see <mpi.h>. */
 #ifndef TSR_COMM_TRANSPORT_H
 #define TSR_COMM_TRANSPORT_H
 
@@ -88,11 +88,11 @@ struct tsr_transport {
   tsr_context *context;
   int member_count;
   int local_count;
-  int *local_members;        /* indices in the group, ascending */
-  int failed_member;         /* one that said so (abandon); -1 = none */
-  bool crowded;              /* this host has more of the group's processes than cores */
-  uint64_t *bytes_sent;      /* by local member; counted by the transport */
-  int64_t message_bytes_max; /* a longer message travels in pieces; tests make it small */
+  int *local_members;             /* indices in the group, ascending */
+  int failed_member;              /* one that said so (abandon); -1 = none */
+  bool crowded;                   /* this host has more of the group's processes than cores */
+  uint64_t *bytes_sent;           /* by local member; counted by the transport */
+  int64_t message_bytes_max;      /* a longer message travels in pieces; tests make it small */
   double reduce_seconds_per_byte; /* what `spend` is to be told of a byte that is combined */
 };
 

@@ -151,7 +151,8 @@ static tsr_status run_checks(tsr_session *session, uint64_t seed, bool oracle, t
   if (oracle) TSR_RETURN_IF_FAILED(gather_leaves(session, values, error));
   TSR_RETURN_IF_FAILED(tsr_check_run_step(session, seed, finding, error));
   if (!oracle) return TSR_OK;
-  TSR_RETURN_IF_FAILED(tsr_session_agree(session, tsr_graph_evaluate(graph, wire_error(session->plan), values, error), error));
+  TSR_RETURN_IF_FAILED(
+      tsr_session_agree(session, tsr_graph_evaluate(graph, wire_error(session->plan), values, error), error));
   tsr_finding whole = {0};
   TSR_RETURN_IF_FAILED(compare_all(session, values, &whole, error));
   if (session->locals[0].member) whole.compared = whole.not_finite = 0; /* of every process the same */

@@ -133,7 +133,8 @@ struct tsr_plan {
 /* Derives steps, buffers, members' bytes and times from graph, cluster, options, decision. Whatever it
  * derived before is replaced. */
 tsr_status tsr_plan_lower(tsr_plan *plan, tsr_error *error);
-/* Keeps the algorithms of the steps in the decision: no other machine needs to find the same ones cheapest. */
+/* Keeps the algorithms of the steps in the decision: no other machine needs to find the same ones cheapest.
+ */
 tsr_status tsr_plan_settle_algorithms(tsr_plan *plan, tsr_error *error);
 /* Times of steps, members and the whole, from steps whose waits are known. */
 tsr_status tsr_plan_predict(tsr_plan *plan, tsr_error *error);

@@ -144,16 +144,17 @@ tsr_status tsr_plan_hash(const tsr_plan *plan, uint64_t *out, tsr_error *error) 
 json_t *tsr_plan_to_json(const tsr_plan *plan) {
   char hash[24];
   snprintf(hash, sizeof hash, "%016" PRIx64, plan->hash);
-  return json_pack(
-      "{s:s, s:s, s:s, s:b, s:b, s:f, s:s, s:f, s:f, s:o, s:o, s:{s:s, s:f, s:b, s:i, s:s, s:s}, s:o, s:o, s:o}",
-      "schema", schema, "version", TSR_VERSION, "hash", hash, "feasible", (int)plan->feasible, "exact",
-      (int)plan->exact, "gap", plan->gap, "reason", plan->reason, "predicted_seconds",
-      plan->predicted_seconds, "flops", tsr_graph_flops(plan->graph), "ranks", ranks_to_json(plan), "steps",
-      steps_to_json(plan), "options", "replicate", replicate_names[plan->options.replicate],
-      "reserve_fraction", plan->options.reserve_fraction, "keep_all", (int)plan->options.keep_all, "chunks",
-      plan->options.chunks, "collective", tsr_algorithm_name(plan->options.collective), "wire",
-      tsr_dtype_name(plan->options.wire), "decision", decision_to_json(plan), "graph", tsr_graph_to_json(plan->graph),
-      "cluster", tsr_cluster_to_json(plan->cluster));
+  return json_pack("{s:s, s:s, s:s, s:b, s:b, s:f, s:s, s:f, s:f, s:o, s:o, s:{s:s, s:f, s:b, s:i, s:s, "
+                   "s:s}, s:o, s:o, s:o}",
+                   "schema", schema, "version", TSR_VERSION, "hash", hash, "feasible", (int)plan->feasible,
+                   "exact", (int)plan->exact, "gap", plan->gap, "reason", plan->reason, "predicted_seconds",
+                   plan->predicted_seconds, "flops", tsr_graph_flops(plan->graph), "ranks",
+                   ranks_to_json(plan), "steps", steps_to_json(plan), "options", "replicate",
+                   replicate_names[plan->options.replicate], "reserve_fraction",
+                   plan->options.reserve_fraction, "keep_all", (int)plan->options.keep_all, "chunks",
+                   plan->options.chunks, "collective", tsr_algorithm_name(plan->options.collective), "wire",
+                   tsr_dtype_name(plan->options.wire), "decision", decision_to_json(plan), "graph",
+                   tsr_graph_to_json(plan->graph), "cluster", tsr_cluster_to_json(plan->cluster));
 }
 
 /* ---- reading ---- */
