@@ -372,7 +372,7 @@ static tsr_status algorithms_from_json(tsr_plan *plan, const json_t *json, tsr_e
   if (!plan->decision.algorithms || count > INT32_MAX)
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu algorithms", count);
   for (size_t i = 0; i < count; i++) {
-    tsr_algorithm algorithm;
+    tsr_algorithm algorithm = TSR_ALGORITHM_AUTO;
     snprintf(path, sizeof path, "plan.decision.algorithms[%zu]", i);
     TSR_RETURN_IF_FAILED(algorithm_from_json(json_array_get(array, i), path, &algorithm, error));
     plan->decision.algorithms[i] = (uint8_t)algorithm;

@@ -186,7 +186,7 @@ static tsr_status lazy_poll(tsr_device *device, bool *idle, tsr_error *error) {
 }
 
 static void lazy_mark_set(tsr_device *device, tsr_device_mark *mark) {
-  mark->last = (char *)NULL + lazy_of(device)->enqueued;
+  mark->last = (void *)(uintptr_t)lazy_of(device)->enqueued;
 }
 
 static tsr_status lazy_mark_test(tsr_device *device, tsr_device_mark *mark, bool *reached, tsr_error *error) {
