@@ -7,7 +7,9 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-enum state { IDLE, SENDING, RECEIVING }; /* and shared memory's own */
+/* And shared memory's own. UNREACHABLE: MPI refused it, and it never ends; the peer is then silent, and after
+ * the deadline it is lost: every survivor misses the same rank. */
+enum state { IDLE, SENDING, RECEIVING, UNREACHABLE };
 
 /* A message longer than message_bytes_max: all pieces are posted at once, so that messages stay in order. */
 typedef struct pieces {
@@ -74,7 +76,9 @@ static tsr_status post(const tsr_mpi *mpi, const tsr_request *request, int64_t o
   bool sends = request->state == SENDING;
   int code = sends ? MPI_Isend(data, (int)bytes, MPI_BYTE, request->peer, request->tag, mpi->data, native)
                    : MPI_Irecv(data, (int)bytes, MPI_BYTE, request->peer, request->tag, mpi->data, native);
-  return code == MPI_SUCCESS ? TSR_OK : tsr_mpi_fail(error, code, sends ? "MPI_Isend" : "MPI_Irecv");
+  if (code == MPI_SUCCESS) return TSR_OK;
+  tsr_mpi_fail(error, code, sends ? "MPI_Isend" : "MPI_Irecv");
+  return TSR_ERROR_RANK_LOST;
 }
 
 static tsr_status post_pieces(const tsr_mpi *mpi, tsr_request *request, tsr_error *error) {
@@ -102,31 +106,47 @@ static void mpi_cancel(tsr_transport *transport, tsr_request *request) {
     tsr_shared_cancel(mpi->shared, request);
     return;
   }
+  const bool known = request->state != UNREACHABLE;
   MPI_Errhandler callers = tsr_mpi_set_handler_aside();
   request->state = IDLE;
-  mpi->in_flight--;
-  if (in_pieces(mpi, request)) {
+  mpi->in_flight -= known;
+  if (known && in_pieces(mpi, request)) {
     pieces *all = request->native;
     for (int i = 0; all && i < all->count; i++) tsr_mpi_drop(&all->requests[i], receives);
     free(all);
-  } else {
+  } else if (known) {
     MPI_Request native = load(request);
     tsr_mpi_drop(&native, receives);
   }
   tsr_mpi_put_handler_back(callers);
 }
 
+/* What MPI says when the other end is gone is no error of this process. */
+static void give_up(tsr_mpi *mpi, tsr_request *request, const tsr_error *reason) {
+  tsr_log(mpi->base.context, TSR_LOG_WARNING, "comm", "rank %d cannot be reached: %s", request->peer,
+          reason->message);
+  mpi_cancel(&mpi->base, request);
+  request->state = UNREACHABLE;
+}
+
 static tsr_status begin(tsr_mpi *mpi, tsr_request *request, tsr_error *error) {
+  tsr_error own = {0};
   tsr_status status;
   mpi->in_flight++;
   if (in_pieces(mpi, request)) {
-    status = post_pieces(mpi, request, error);
+    status = post_pieces(mpi, request, &own);
   } else {
     MPI_Request native = MPI_REQUEST_NULL;
-    status = post(mpi, request, 0, request->bytes, &native, error);
+    status = post(mpi, request, 0, request->bytes, &native, &own);
     store(request, native);
   }
-  if (status != TSR_OK) mpi_cancel(&mpi->base, request);
+  if (status == TSR_OK) return TSR_OK;
+  if (status == TSR_ERROR_RANK_LOST) {
+    give_up(mpi, request, &own);
+    return TSR_OK;
+  }
+  mpi_cancel(&mpi->base, request);
+  if (error) *error = own;
   return status;
 }
 
@@ -184,7 +204,9 @@ static tsr_status test_native(tsr_request *request, MPI_Request *native, bool *d
   *done = flag;
   if (code != MPI_SUCCESS) {
     MPI_Error_class(code, &class);
-    return class == MPI_ERR_TRUNCATE ? fail_size(request, -1, error) : tsr_mpi_fail(error, code, "MPI_Test");
+    if (class == MPI_ERR_TRUNCATE) return fail_size(request, -1, error);
+    tsr_mpi_fail(error, code, "MPI_Test");
+    return TSR_ERROR_RANK_LOST;
   }
   if (flag && request->state == RECEIVING) MPI_Get_count(&result, MPI_BYTE, &count);
   request->peer_bytes += count;
@@ -237,10 +259,20 @@ static tsr_status test_shared(tsr_mpi *mpi, tsr_request *request, bool *done, ts
 }
 
 static tsr_status test_mpi(tsr_mpi *mpi, tsr_request *request, bool *done, tsr_error *error) {
+  tsr_error own = {0};
+  *done = false;
+  if (request->state == UNREACHABLE) return TSR_OK;
   MPI_Errhandler callers = tsr_mpi_set_handler_aside();
-  tsr_status status = test_message(mpi, request, done, error);
+  tsr_status status = test_message(mpi, request, done, &own);
   tsr_mpi_put_handler_back(callers);
-  return status == TSR_OK && *done ? finish_message(mpi, request, error) : status;
+  if (status == TSR_OK) return *done ? finish_message(mpi, request, error) : TSR_OK;
+  *done = false;
+  if (status == TSR_ERROR_RANK_LOST) {
+    give_up(mpi, request, &own);
+    return TSR_OK;
+  }
+  if (error) *error = own;
+  return status;
 }
 
 static tsr_status mpi_test(tsr_transport *transport, tsr_request *request, bool *done, tsr_error *error) {

@@ -88,7 +88,8 @@ class Case:
         print("killed: exit code %d after %.1f s; named by ranks %s" % (code, seconds, naming), flush=True)
         if not hit or code == 0 or seconds > LATEST or job.leftovers():
             failures.append("a killed rank: exit code %d after %.1f s" % (code, seconds))
-        # A survivor that sends to the dead rank may get an error of MPI's instead, and end all before the others speak.
+        if naming != list(range(LOST)):
+            failures.append("a killed rank is named by ranks %s alone" % naming)
         if "rank %d was ended by signal 9" % LOST not in job.said + self.said(LOST):
             failures.append("nobody names the killed rank: " + job.said)
 

@@ -52,7 +52,7 @@ class Job:
         hosts.shape(HOSTS, NETWORKS[label])
         self.call(["profile", "--device", "host", "-o", path], ranks=HOSTS)
         with open(path) as file:
-            return path, json.load(file)["link"]["bandwidth"]
+            return path, json.load(file)["network"]["bandwidth"]
 
     def plan(self, workload, cluster):
         return json.loads(self.call(["plan", *workload.split(), "--cluster", cluster, "--json"]))
