@@ -394,12 +394,16 @@ done:
   return status;
 }
 
-static tsr_status progress_all(tsr_collective *const *collectives, size_t count, bool *done,
+/* *moved = one of them came further, so that others of this process may as well. */
+static tsr_status progress_all(tsr_collective *const *collectives, size_t count, bool *done, bool *moved,
                                tsr_error *error) {
   *done = true;
+  *moved = false;
   for (size_t i = 0; i < count; i++) {
+    const int64_t item = collectives[i]->cursor.item, position = collectives[i]->position;
     if (collectives[i]->running) TSR_RETURN_IF_FAILED(progress(collectives[i], error));
     *done = *done && !collectives[i]->running;
+    *moved = *moved || collectives[i]->cursor.item != item || collectives[i]->position != position;
   }
   return TSR_OK;
 }
@@ -408,10 +412,10 @@ tsr_status tsr_collective_wait_all(tsr_group *group, tsr_collective *const *coll
                                    tsr_error *error) {
   tsr_status status = TSR_OK;
   for (;;) {
-    bool all_done;
-    TSR_TRY(progress_all(collectives, count, &all_done, error));
+    bool all_done, moved;
+    TSR_TRY(progress_all(collectives, count, &all_done, &moved, error));
     if (all_done) return TSR_OK;
-    TSR_TRY(tsr_group_wait_turn(group, error));
+    if (!moved || count == 1) TSR_TRY(tsr_group_wait_turn(group, error));
   }
 done:
   for (size_t i = 0; i < count; i++)

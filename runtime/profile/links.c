@@ -75,7 +75,7 @@ static tsr_status measure_link(tsr_group *group, const linked *linked, tsr_link 
   double empty, full, peers = linked->count - 1;
   TSR_RETURN_IF_FAILED(time_all_gather(group, linked, 1, &empty, error));
   TSR_RETURN_IF_FAILED(time_all_gather(group, linked, LINK_ELEMENTS, &full, error));
-  link->latency = empty / peers;
+  link->latency = empty;
   link->bandwidth = peers * (double)(LINK_ELEMENTS * sizeof(float)) / (full > empty ? full - empty : full);
   return TSR_OK;
 }

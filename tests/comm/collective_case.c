@@ -203,6 +203,7 @@ static int64_t find_wrong(const case_member *member, const collective_case *test
   }
   const double unit = options->dtype == TSR_F64 ? DBL_EPSILON : FLT_EPSILON;
   const int summands = reduces(options) ? options->member_count : 1;
+  const double relative = tsr_collective_wire_error(options) + summands * unit;
   const int64_t first = options->kind == TSR_REDUCE_SCATTER ? counted_before(options, member->index) : 0;
   for (int64_t at = 0; at < count; at++) {
     double exact = 0, magnitude = 0;
@@ -212,8 +213,7 @@ static int64_t find_wrong(const case_member *member, const collective_case *test
       magnitude += fabs(value);
     }
     if (!reduces(options)) exact = load(test, member->expected, at), magnitude = fabs(exact);
-    double bound = (tsr_collective_wire_error(options) + summands * unit) * magnitude;
-    if (!(fabs(load(test, member->out, at) - exact) <= bound)) return at;
+    if (!(fabs(load(test, member->out, at) - exact) <= relative * magnitude)) return at;
   }
   return -1;
 }
