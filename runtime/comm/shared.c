@@ -64,18 +64,18 @@ void tsr_shared_send(tsr_shared *shared, int to, tsr_request *request) {
   request->to = to;
   request->state = TSR_SHARED_WAITING;
   if (!peer->waiting.first && announce(shared, request)) return;
-  tsr_shared_append(&peer->waiting, request);
+  tsr_request_append(&peer->waiting, request);
   shared->waiting_count++;
 }
 
 static void announce_waiting(tsr_shared *shared) {
   for (int member = 0; member < shared->members && shared->waiting_count; member++) {
-    tsr_shared_queue *waiting = &shared->peers[member].waiting;
+    tsr_request_queue *waiting = &shared->peers[member].waiting;
     while (waiting->first) {
       tsr_request *request = waiting->first;
-      tsr_shared_unlink(waiting, request); /* a lane links it elsewhere */
+      tsr_request_unlink(waiting, request); /* a lane links it elsewhere */
       if (!announce(shared, request)) {
-        tsr_shared_prepend(waiting, request);
+        tsr_request_prepend(waiting, request);
         break;
       }
       shared->waiting_count--;
@@ -204,8 +204,8 @@ static bool deliver(tsr_shared *shared, tsr_shared_peer *from, const tsr_shared_
   tsr_request *request = from->posted.first;
   while (request && request->tag != slot->message.tag) request = request->next;
   if (!request) return keep_early(shared, from, slot);
-  tsr_shared_unlink(&from->posted, request);
-  if (!take(shared, request, slot)) tsr_shared_prepend(&from->posted, request);
+  tsr_request_unlink(&from->posted, request);
+  if (!take(shared, request, slot)) tsr_request_prepend(&from->posted, request);
   return true;
 }
 
@@ -257,7 +257,7 @@ void tsr_shared_receive(tsr_shared *shared, int from, bool view, tsr_request *re
   request->viewed = view;
   request->native = NULL;
   request->state = TSR_SHARED_POSTED;
-  if (!take_early(shared, peer, request)) tsr_shared_append(&peer->posted, request);
+  if (!take_early(shared, peer, request)) tsr_request_append(&peer->posted, request);
 }
 
 /* It has arrived: now it is where it was asked for. */
@@ -324,11 +324,11 @@ void tsr_shared_release(tsr_shared *shared, tsr_request *request) {
 void tsr_shared_cancel(tsr_shared *shared, tsr_request *request) {
   switch (request->state) {
   case TSR_SHARED_WAITING:
-    tsr_shared_unlink(&shared->peers[request->to].waiting, request);
+    tsr_request_unlink(&shared->peers[request->to].waiting, request);
     shared->waiting_count--;
     break;
   case TSR_SHARED_SENT: cancel_send(shared, request); break;
-  case TSR_SHARED_POSTED: tsr_shared_unlink(&shared->peers[request->from].posted, request); break;
+  case TSR_SHARED_POSTED: tsr_request_unlink(&shared->peers[request->from].posted, request); break;
   default:
     tsr_shared_lane_forget(shared, request);
     if (request->native) tsr_shared_end_reading(shared, request);

@@ -62,10 +62,6 @@ typedef struct tsr_shared_control {
   alignas(TSR_SHARED_LINE) tsr_shared_mailbox from[]; /* [member] */
 } tsr_shared_control;
 
-typedef struct tsr_shared_queue {
-  tsr_request *first, *last;
-} tsr_shared_queue;
-
 /* A message that came before its receive. */
 typedef struct tsr_shared_early {
   struct tsr_shared_early *next;
@@ -77,8 +73,8 @@ typedef struct tsr_shared_peer {
   const char *arena;           /* only to read, unless it is this process's own */
   uint64_t mapped_arena_bytes; /* 0 = it is not mapped for this peer */
   tsr_shared_mailbox *out, *in;
-  uint32_t written, read;           /* of out, of in */
-  tsr_shared_queue waiting, posted; /* sends, receives */
+  uint32_t written, read;            /* of out, of in */
+  tsr_request_queue waiting, posted; /* sends, receives */
   tsr_shared_early *early, *early_last;
 } tsr_shared_peer;
 
@@ -96,8 +92,8 @@ struct tsr_shared {
   char *arena;
   tsr_shared_peer *peers;
   tsr_shared_block *blocks;
-  tsr_shared_queue active; /* sends and receives through lanes */
-  size_t waiting_count;    /* of all peers */
+  tsr_request_queue active; /* sends and receives through lanes */
+  size_t waiting_count;     /* of all peers */
   uint32_t free_records[TSR_SHARED_RECORDS], free_lanes[TSR_SHARED_LANES];
   int free_record_count, free_lane_count;
   /* Records of cancelled sends that somebody may still be reading, and their lanes (-1 = none). */
@@ -124,10 +120,6 @@ bool tsr_shared_grow_early(tsr_shared *shared);
 
 /* Tells a process that something happened for it. */
 void tsr_shared_ring(const tsr_shared *shared, int member);
-
-void tsr_shared_append(tsr_shared_queue *into, tsr_request *request);
-void tsr_shared_prepend(tsr_shared_queue *into, tsr_request *request);
-void tsr_shared_unlink(tsr_shared_queue *from, tsr_request *request);
 
 /* Ends a record's use by this process's send (lane -1 = it has none), and by its receive. */
 void tsr_shared_close_record(tsr_shared *shared, uint32_t record, int lane);

@@ -44,7 +44,7 @@ static bool fill(tsr_shared *shared, tsr_request *request) {
 
 void tsr_shared_lane_send(tsr_shared *shared, tsr_request *request) {
   request->peer_bytes = 0;
-  tsr_shared_append(&shared->active, request);
+  tsr_request_append(&shared->active, request);
   take_lane(shared, request, false);
   if (request->lane >= 0) fill(shared, request);
 }
@@ -53,7 +53,7 @@ static void progress_send(tsr_shared *shared, tsr_request *request) {
   tsr_shared_record *record = &shared->control->records[request->record];
   uint64_t state = atomic_load_explicit(&record->state, memory_order_acquire);
   if (state % 4 == TSR_RECORD_DONE) {
-    tsr_shared_unlink(&shared->active, request);
+    tsr_request_unlink(&shared->active, request);
     tsr_shared_close_record(shared, request->record, request->lane);
     request->state = 0;
     return;
@@ -65,7 +65,7 @@ static void progress_send(tsr_shared *shared, tsr_request *request) {
 void tsr_shared_lane_receive(tsr_shared *shared, tsr_request *request) {
   const tsr_shared_record *record = request->native;
   request->state = TSR_SHARED_READING;
-  tsr_shared_append(&shared->active, request);
+  tsr_request_append(&shared->active, request);
   if (!atomic_load_explicit(&record->produced, memory_order_relaxed)) tsr_shared_ring(shared, request->from);
 }
 
@@ -80,7 +80,7 @@ static void progress_receive(tsr_shared *shared, tsr_request *request) {
            control->lanes[lane % TSR_SHARED_LANES][index % TSR_SHARED_LANE_CHUNKS], bytes);
     request->peer_bytes += (int64_t)bytes;
     if (request->peer_bytes == request->bytes) {
-      tsr_shared_unlink(&shared->active, request);
+      tsr_request_unlink(&shared->active, request);
       tsr_shared_end_reading(shared, request);
       request->state = TSR_SHARED_ARRIVED;
       return;
@@ -103,40 +103,9 @@ void tsr_shared_lanes_progress(tsr_shared *shared) {
 void tsr_shared_lane_forget(tsr_shared *shared, tsr_request *request) {
   for (const tsr_request *other = shared->active.first; other; other = other->next)
     if (other == request) {
-      tsr_shared_unlink(&shared->active, request);
+      tsr_request_unlink(&shared->active, request);
       return;
     }
 }
 
 /* ---- queues ---- */
-
-void tsr_shared_append(tsr_shared_queue *into, tsr_request *request) {
-  request->next = NULL;
-  request->previous = into->last;
-  if (into->last)
-    into->last->next = request;
-  else
-    into->first = request;
-  into->last = request;
-}
-
-void tsr_shared_prepend(tsr_shared_queue *into, tsr_request *request) {
-  request->next = into->first;
-  request->previous = NULL;
-  if (into->first)
-    into->first->previous = request;
-  else
-    into->last = request;
-  into->first = request;
-}
-
-void tsr_shared_unlink(tsr_shared_queue *from, tsr_request *request) {
-  if (request->previous)
-    request->previous->next = request->next;
-  else
-    from->first = request->next;
-  if (request->next)
-    request->next->previous = request->previous;
-  else
-    from->last = request->previous;
-}

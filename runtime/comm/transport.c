@@ -32,3 +32,34 @@ int tsr_transport_local_index(const tsr_transport *transport, int member) {
   int index = member - transport->local_members[0];
   return index >= 0 && index < transport->local_count ? index : -1;
 }
+
+void tsr_request_append(tsr_request_queue *into, tsr_request *request) {
+  request->next = NULL;
+  request->previous = into->last;
+  if (into->last)
+    into->last->next = request;
+  else
+    into->first = request;
+  into->last = request;
+}
+
+void tsr_request_prepend(tsr_request_queue *into, tsr_request *request) {
+  request->next = into->first;
+  request->previous = NULL;
+  if (into->first)
+    into->first->previous = request;
+  else
+    into->last = request;
+  into->first = request;
+}
+
+void tsr_request_unlink(tsr_request_queue *from, tsr_request *request) {
+  if (request->previous)
+    request->previous->next = request->next;
+  else
+    from->first = request->next;
+  if (request->next)
+    request->next->previous = request->previous;
+  else
+    from->last = request->previous;
+}

@@ -37,6 +37,14 @@ typedef struct tsr_request {
   int lane;                            /* shared memory: how it travels */
 } tsr_request;
 
+/* For transports: requests in the order in which they came; none is in two queues. */
+typedef struct tsr_request_queue {
+  tsr_request *first, *last;
+} tsr_request_queue;
+void tsr_request_append(tsr_request_queue *into, tsr_request *request);
+void tsr_request_prepend(tsr_request_queue *into, tsr_request *request);
+void tsr_request_unlink(tsr_request_queue *from, tsr_request *request);
+
 typedef struct tsr_transport_ops {
   const char *name;
   /* Frees the transport; messages in flight must have been cancelled. Legal after RANK_LOST. */

@@ -12,47 +12,23 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-typedef struct queue {
-  tsr_request *first, *last;
-} queue;
-
 typedef struct sim_transport {
   tsr_transport base;
-  queue *queues;
+  tsr_request_queue *queues;
   size_t queue_count;   /* a power of two */
   tsr_sim_world *world; /* NULL: in real time */
 } sim_transport;
 
-static queue *queue_of(sim_transport *sim, const tsr_request *request) {
+static tsr_request_queue *queue_of(sim_transport *sim, const tsr_request *request) {
   uint64_t key = ((uint64_t)(uint32_t)request->from << 40) ^ ((uint64_t)(uint32_t)request->to << 20) ^
                  (uint64_t)(uint32_t)request->tag;
   key *= 0x9e3779b97f4a7c15u;
   return &sim->queues[(key >> 32) & (sim->queue_count - 1)];
 }
 
-static void append(queue *into, tsr_request *request) {
-  request->next = NULL;
-  request->previous = into->last;
-  if (into->last)
-    into->last->next = request;
-  else
-    into->first = request;
-  into->last = request;
-}
-
-static void unlink_request(queue *from, tsr_request *request) {
-  if (request->previous)
-    request->previous->next = request->next;
-  else
-    from->first = request->next;
-  if (request->next)
-    request->next->previous = request->previous;
-  else
-    from->last = request->previous;
-}
-
 /* The oldest message in the queue that waits in `state` for just such a partner. */
-static tsr_request *find_partner(const queue *in, const tsr_request *request, tsr_sim_state state) {
+static tsr_request *find_partner(const tsr_request_queue *in, const tsr_request *request,
+                                 tsr_sim_state state) {
   for (tsr_request *other = in->first; other; other = other->next)
     if (other->state == (int)state && other->from == request->from && other->to == request->to &&
         other->tag == request->tag)
@@ -125,13 +101,13 @@ static tsr_status post(tsr_transport *transport, tsr_request *request, tsr_error
     if (status != TSR_OK) request->state = TSR_SIM_IDLE;
     TSR_RETURN_IF_FAILED(status);
   }
-  queue *waiting = queue_of(sim, request);
+  tsr_request_queue *waiting = queue_of(sim, request);
   tsr_request *partner = find_partner(waiting, request, is_send ? TSR_SIM_RECEIVING : TSR_SIM_SENDING);
   if (!partner) {
-    append(waiting, request);
+    tsr_request_append(waiting, request);
     return TSR_OK;
   }
-  unlink_request(waiting, partner);
+  tsr_request_unlink(waiting, partner);
   meet(sim->world, is_send ? request : partner, is_send ? partner : request);
   return TSR_OK;
 }
@@ -221,7 +197,7 @@ static void sim_cancel(tsr_transport *transport, tsr_request *request) {
   int state = request->state;
   bool queued = state == TSR_SIM_SENDING || state == TSR_SIM_RECEIVING;
   if (state == TSR_SIM_IDLE) return;
-  if (queued) unlink_request(queue_of((sim_transport *)transport, request), request);
+  if (queued) tsr_request_unlink(queue_of((sim_transport *)transport, request), request);
   if (world && (queued || state == TSR_SIM_FLYING)) tsr_sim_withdraw(world, request);
   if (world && state != TSR_SIM_SILENT && state != TSR_SIM_VIEWED)
     world->members[owner_of(request)].outstanding--;

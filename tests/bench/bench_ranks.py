@@ -7,13 +7,14 @@ core, no PoCL)."""
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mpi"))
+from job import find_mpiexec, skip  # noqa: E402
+
 RATIO_GOAL = 1.7
 PLANNING_GOAL = 0.010
 # The goal is the first one's, the others are reported.
@@ -23,20 +24,6 @@ PLANNED = WORKLOADS + ["gemm %d %d %d" % (n, n, n) for n in (1024, 2048, 4096)]
 
 class Failed(Exception):
     pass
-
-
-def skip(reason):
-    print("skipped: " + reason)
-    sys.exit(SKIPPED)
-
-
-def find_mpiexec():
-    """Hydra's, which can bind to cores."""
-    for name in ("mpiexec.mpich", "mpiexec.hydra", "mpiexec"):
-        path = shutil.which(name)
-        if path and "HYDRA" in subprocess.run([path, "--version"], capture_output=True, text=True).stdout:
-            return path
-    skip("no mpiexec of MPICH's family")
 
 
 def document(command):

@@ -1,38 +1,14 @@
 /* tests/comm/test_collective.c: collectives and agreements among sim members. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "comm_fixture.h"
 #include "collective_case.h"
 #include "base/memory.h"
 
 enum { MEMBERS_MAX = 320 };
-
-static tsr_context *context;
-static tsr_error error;
-
-static int make_context(void **state) {
-  (void)state;
-  return tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = ""), &context, NULL);
-}
-
-static int drop_context(void **state) {
-  (void)state;
-  tsr_context_destroy(&context);
-  return 0;
-}
-
-static tsr_group *make_group(int members) {
-  tsr_group *group = NULL;
-  if (tsr_group_create_sim(context, members, NULL, &group, &error) != TSR_OK) fail_msg("%s", error.message);
-  return group;
-}
 
 /* ---- one case, all members ---- */
 

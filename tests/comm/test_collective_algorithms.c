@@ -1,37 +1,13 @@
 /* tests/comm/test_collective_algorithms.c: every kind of collective by every algorithm, over sim members, and
  * what their schedules promise: bytes, bits, seconds. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "comm_fixture.h"
 #include "collective_case.h"
 
 enum { MEMBERS_MAX = 300 };
-
-static tsr_context *context;
-static tsr_error error;
-
-static int make_context(void **state) {
-  (void)state;
-  return tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = ""), &context, NULL);
-}
-
-static int drop_context(void **state) {
-  (void)state;
-  tsr_context_destroy(&context);
-  return 0;
-}
-
-static tsr_group *make_group(int members) {
-  tsr_group *group = NULL;
-  if (tsr_group_create_sim(context, members, NULL, &group, &error) != TSR_OK) fail_msg("%s", error.message);
-  return group;
-}
 
 /* All must have the same bits, where all have the same result. */
 static void check_alike(const collective_case *test, const case_member *members) {

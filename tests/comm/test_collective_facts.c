@@ -1,32 +1,14 @@
 /* tests/comm/test_collective_facts.c: what is said of collectives beforehand: bytes, errors, seconds, choice.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "comm_fixture.h"
 #include "base/clock.h"
 #include "comm/collective.h"
 
 enum { MEMBERS_MAX = 64, ELEMENTS = 1 << 16 };
-
-static tsr_context *context;
-static tsr_error error;
-
-static int make_context(void **state) {
-  (void)state;
-  return tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = ""), &context, NULL);
-}
-
-static int drop_context(void **state) {
-  (void)state;
-  tsr_context_destroy(&context);
-  return 0;
-}
 
 /* ---- bytes, counted at the transport ---- */
 

@@ -1,33 +1,15 @@
 /* tests/comm/test_sim_faults.c: a thousand random collectives with random faults in virtual time. Whatever
  * happens: no wrong result counts as success, everyone who lives ends soon after the deadline, whoever fails
  * names a member that is missing, and the same seed gives the same run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "comm_fixture.h"
 #include "collective_case.h"
 
 enum { RUNS = 1000, MEMBERS_MAX = 9, FAULTS_MAX = 3, ROUNDS = 3, TURNS_MAX = 1000000 };
 static const double deadline = 20, grace = 5;
-
-static tsr_context *context;
-static tsr_error error;
-
-static int make_context(void **state) {
-  (void)state;
-  return tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = ""), &context, NULL);
-}
-
-static int drop_context(void **state) {
-  (void)state;
-  tsr_context_destroy(&context);
-  return 0;
-}
 
 /* ---- what is drawn from the seed ---- */
 

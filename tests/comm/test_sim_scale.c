@@ -7,33 +7,15 @@
  * and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009 (ring). B is all the
  * data: what an all-reduce reduces, what an all-gather ends with. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "comm_fixture.h"
 #include "comm/collective.h"
 
 enum { ELEMENTS = 16384 /* of all the data */, BYTES = 4 * ELEMENTS, HOST_MEMBERS = 32 };
 static const double tolerance = 0.1;
-
-static tsr_context *context;
-static tsr_error error;
-
-static int make_context(void **state) {
-  (void)state;
-  return tsr_context_create(TSR_CONTEXT_OPTIONS(.cache_folder = ""), &context, NULL);
-}
-
-static int drop_context(void **state) {
-  (void)state;
-  tsr_context_destroy(&context);
-  return 0;
-}
 
 /* ---- formulas ---- */
 
