@@ -78,7 +78,7 @@ static vector operate(vector a, vector b, REAL alpha, REAL beta)
 
 static vector load(global const REAL *from, ulong column_stride)
 {
-    return column_stride ? VLOAD(from) : (vector)*from;
+    return column_stride ? load_vector(from) : (vector)*from;
 }
 
 /* The first count < VECTOR elements. */
@@ -114,7 +114,8 @@ kernel void map(ulong rows, ulong cols, ulong block_rows, ulong block_columns, R
             vector y = 0;
             if (HAS_B)
                 y = load(b + ELEMENT(B_PANEL, r, c, b_row_stride, b_column_stride, b_panel_stride), b_column_stride);
-            VSTORE(operate(x, y, alpha, beta), out + ELEMENT(OUT_PANEL, r, c, out_row_stride, 1, out_panel_stride));
+            store_vector(operate(x, y, alpha, beta),
+                         out + ELEMENT(OUT_PANEL, r, c, out_row_stride, 1, out_panel_stride));
         }
         if (c < last_column && c + VECTOR > last_column) {
             const uint count = (uint)(last_column - c);

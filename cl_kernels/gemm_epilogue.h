@@ -75,7 +75,7 @@ typedef struct epilogue {
 
 static inline vector load_some(global const REAL *from, uint count)
 {
-    return count == VECTOR ? VLOAD(from) : load_part(from, count);
+    return count == VECTOR ? load_vector(from) : load_part(from, count);
 }
 
 /* alpha * scale * sum + beta * C; c is where C[i,j] is stored. */

@@ -21,7 +21,7 @@ kernel void gemm_finish(ulong m, ulong n, REAL alpha, global REAL *c, ulong c_of
     global REAL *out = c + c_offset + i * ldc + j;
     const vector value = finish(&e, i, j, combine(&e, 0, j, load_some(out, count), out, count), count);
     if (count == VECTOR)
-        VSTORE(value, out);
+        store_vector(value, out);
     else
         store_part(value, out, count);
 }

@@ -25,7 +25,7 @@ kernel void gemm_join(ulong m, ulong n, ulong parts, REAL alpha, REAL beta, glob
     global REAL *out = c + c_offset + i * ldc + j;
     const vector value = finish(&e, i, j, combine(&e, beta, j, sum, out, count), count);
     if (count == VECTOR)
-        VSTORE(value, out);
+        store_vector(value, out);
     else
         store_part(value, out, count);
 }

@@ -85,8 +85,7 @@
 
 #define VECTORS (PANEL / VECTOR)
 #define FINISHED (BIAS || UNARY != NONE || GATE || RESIDUAL)
-/* A vector at any element: PoCL's vload and vstore are pairs of elements, which its compiler does not always join. */
-typedef vector loose_vector __attribute__((aligned(sizeof(REAL))));
+/* At any element, as in vector.h. */
 typedef JOIN(REAL, 4) quad;
 typedef JOIN(REAL, 8) eight;
 typedef quad loose_quad __attribute__((aligned(sizeof(REAL))));
@@ -198,7 +197,7 @@ static inline vector load_b(global const b_element *from)
 #if B_NARROW
     return WIDEN_VECTOR(B_TYPE, from);
 #else
-    return *(global const loose_vector *)from;
+    return load_vector(from);
 #endif
 }
 
@@ -265,7 +264,7 @@ void store_whole(vector sum[TILE_M][VECTORS], const epilogue *e, REAL beta, ulon
 #pragma unroll
         for (uint v = 0; v < VECTORS; v++) {
             global REAL *out = c + r * c_stride + v * VECTOR;
-            VSTORE(combine(e, beta, j + v * VECTOR, sum[r][v], out, VECTOR), out);
+            store_vector(combine(e, beta, j + v * VECTOR, sum[r][v], out, VECTOR), out);
         }
 }
 
@@ -286,33 +285,24 @@ void store_edge(uint rows, uint columns, const REAL *sum, const epilogue *e, REA
 }
 
 #if FINISHED
-/* The gate and the residual of a tile at (i, j) will be wanted. */
-static inline void fetch_epilogue(const epilogue *e, ulong i, ulong j)
-{
-    for (uint r = 0; r < TILE_M; r++) {
-#if GATE
-        FETCH(e->gate + (i + r) * e->gate_ld + j, 3);
-#endif
-#if RESIDUAL
-        FETCH(e->residual + (i + r) * e->residual_ld + j, 3);
-#endif
-    }
-}
-
-/* The rest of the epilogue, on a tile that was just stored: in multiply() it would be there for each vector, and
- * would want the registers of the sums. */
+/* The rest of the epilogue, on [rows, columns] of C from (i, j) on, which were just stored: by rows, as memory streams.
+ * Behind each tile it would wait for a line in each row of the gate. */
 static __attribute__((noinline))
-void finish_tile(uint rows, uint columns, const epilogue *e, ulong i, ulong j, global REAL *c, ulong c_stride)
+void finish_block(ulong rows, ulong columns, const epilogue *e, ulong i, ulong j, global REAL *c, ulong ldc)
 {
-    for (uint r = 0; r < rows; r++, c += c_stride)
-        for (uint v = 0; v < columns; v += VECTOR) {
-            const uint count = min(columns - v, (uint)VECTOR);
-            const vector value = finish(e, i + r, j + v, load_some(c + v, count), count);
-            if (count == VECTOR)
-                VSTORE(value, c + v);
-            else
-                store_part(value, c + v, count);
+    const ulong whole = j + columns / VECTOR * VECTOR;
+    for (ulong r = i; r < i + rows; r++) {
+#pragma unroll 1
+        for (ulong v = j; v < whole; v += VECTOR) {
+            global REAL *out = c + C_AT(r, v);
+            store_vector(finish(e, r, v, load_vector(out), VECTOR), out);
         }
+        if (whole < j + columns) {
+            const uint count = (uint)(j + columns - whole);
+            global REAL *out = c + C_AT(r, whole);
+            store_part(finish(e, r, whole, load_part(out, count), count), out, count);
+        }
+    }
 }
 #endif
 
@@ -403,9 +393,6 @@ void gemm_panel(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
 
     for (ulong column = panels * x / x_count * PANEL; column < last_column; column += PANELS_PER_GROUP * PANEL)
         for (ulong block = 0; block < blocks; block++) {
-#if FINISHED
-            const bool last = block == blocks - 1;
-#endif
             const ulong columns = min(last_column - column, (ulong)PANELS_PER_GROUP * PANEL);
             const ulong p = steps * block / blocks * PANEL;
             const ulong depth = min(steps * (block + 1) / blocks * PANEL, full_depth) - p;
@@ -442,22 +429,18 @@ void gemm_panel(ulong m, ulong n, ulong k, REAL alpha, REAL beta,
 #endif
                         const uint height = (uint)min(rows - i, (ulong)TILE_M);
                         global REAL *tile_c = c + c_offset + C_AT(row + i, column + j);
-#if FINISHED
-                        if (last)
-                            fetch_epilogue(&e, row + i, column + j);
-#endif
                         if (height == TILE_M && ((C_PANEL && !SCALED) || width == PANEL))
                             multiply_whole(depth, &e, block ? 1 : beta, column + j, tile_a, a_stride, tile_b, tile_c,
                                            c_stride);
                         else
                             multiply_edge(height, C_PANEL && !SCALED ? PANEL : width, depth, &e, block ? 1 : beta,
                                           column + j, tile_a, a_stride, tile_b, tile_c, c_stride);
-#if FINISHED
-                        if (last)
-                            finish_tile(height, width, &e, row + i, column + j, tile_c, c_stride);
-#endif
                     }
                 }
+#if FINISHED
+                if (block == blocks - 1)
+                    finish_block(rows, columns, &e, row, column, c + c_offset, ldc);
+#endif
             }
         }
 }

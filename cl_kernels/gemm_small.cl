@@ -182,7 +182,7 @@ void store(const epilogue *e, REAL beta, ulong m, ulong j, uint columns, const R
             const vector value =
                 finish(e, i, j + v * VECTOR, combine(e, beta, j + v * VECTOR, sum, out, count), count);
             if (count == VECTOR)
-                VSTORE(value, out);
+                store_vector(value, out);
             else
                 store_part(value, out, count);
         }

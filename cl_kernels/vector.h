@@ -26,6 +26,20 @@
 
 typedef VECTOR_OF(REAL) vector;
 
+/* A whole vector of global memory, at any element, in one access: PoCL's vload and vstore are pairs of elements, which
+ * its compiler does not always join. */
+typedef vector loose_vector __attribute__((aligned(sizeof(REAL))));
+
+static inline vector load_vector(global const REAL *from)
+{
+    return *(global const loose_vector *)from;
+}
+
+static inline void store_vector(vector value, global REAL *to)
+{
+    *(global loose_vector *)to = value;
+}
+
 /* The first count < VECTOR elements; the others are 0. */
 static inline vector load_part(global const REAL *from, uint count)
 {
