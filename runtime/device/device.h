@@ -61,6 +61,40 @@ static inline bool tsr_epilogue_is_empty(const tsr_epilogue *epilogue) {
          !epilogue->residual.buffer;
 }
 
+/* A convolution of `groups` equal groups, each of c input and k output channels (cross-correlation, as the
+ * field means it). An image is a row of a row-major matrix, NCHW:
+ *
+ *     x [n, groups * c * h * w]      y [n, groups * k * p * q]      weight [groups * k, c * r * s]
+ *
+ *     FORWARD          y[n,k,p,q] = f(sum over c, r, s of x[n,c,i,j] weight[k,c,r,s] + bias[k])
+ *     INPUT_GRADIENT   x[n,c,i,j] = sum over k, r, s, and the p, q that read it, of y[n,k,p,q]
+ * weight[k,c,r,s] WEIGHT_GRADIENT  weight[k,c,r,s] = sum over n, p, q of x[n,c,i,j] y[n,k,p,q] BIAS_GRADIENT
+ * bias[k] = sum over n, p, q of y[n,k,p,q]; x and weight have no buffer
+ *
+ *     i = p * stride[0] - padding[0] + r * dilation[0],  j = q * stride[1] - padding[1] + s * dilation[1];
+ *     x is 0 outside of 0 <= i < h, 0 <= j < w
+ *
+ * All extents, strides and dilations > 0, padding >= 0, p = (h + 2 padding - dilation (r - 1) - 1) / stride +
+ * 1, rounded down, and q likewise. Each row may have a leading dimension of its own; the operands do not
+ * overlap. bias [1, groups * k], in FORWARD left out if it has no buffer. dtype f32 or f64; sums are in it.
+ * workspace holds tsr_conv_workspace_bytes(), NULL if that is 0. */
+typedef enum tsr_conv_kind {
+  TSR_CONV_FORWARD,
+  TSR_CONV_INPUT_GRADIENT,
+  TSR_CONV_WEIGHT_GRADIENT,
+  TSR_CONV_BIAS_GRADIENT
+} tsr_conv_kind;
+typedef struct tsr_conv_call {
+  tsr_conv_kind kind;
+  tsr_dtype dtype;
+  int64_t groups, n, c, h, w, k, r, s, p, q;
+  int64_t stride[2], padding[2], dilation[2]; /* of rows, of columns */
+  tsr_matrix x, weight, y, bias;
+  bool activate; /* FORWARD: whether unary is applied */
+  tsr_unary unary;
+  tsr_buffer *workspace;
+} tsr_conv_call;
+
 /* out[r,c] over out.rows x out.cols; every operand row-major or panels. An operand with rows (cols) = 1 is
  * broadcast over rows (cols). out may be a or b, at the same place.
  *   ADD            alpha * a + beta * b
@@ -142,6 +176,7 @@ typedef struct tsr_device_ops {
   tsr_status (*gemm)(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
   tsr_status (*map)(tsr_device *device, const tsr_map_call *call, tsr_error *error);
   tsr_status (*reduce)(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
+  tsr_status (*conv)(tsr_device *device, const tsr_conv_call *call, tsr_error *error);
   /* Starts what was enqueued; *idle = all has ended. A failure of an earlier command is reported here. */
   tsr_status (*poll)(tsr_device *device, bool *idle, tsr_error *error);
   /* Sets an empty mark behind what was enqueued last. All three NULL = every call has ended when it returns.
@@ -225,6 +260,9 @@ tsr_status tsr_device_fill_zero(tsr_device *device, tsr_buffer *buffer, size_t o
 tsr_status tsr_device_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
 tsr_status tsr_device_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);
 tsr_status tsr_device_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
+tsr_status tsr_device_conv(tsr_device *device, const tsr_conv_call *call, tsr_error *error);
+/* Bytes that a call may use beside its operands, the most on any device: 0 if it needs none. */
+size_t tsr_conv_workspace_bytes(const tsr_conv_call *call);
 
 /* Seconds of a span by the device's clock, of commands that took `host_seconds` by the host's, from before
  * the first was enqueued until the last was waited for. 0: the device does not say, or it cannot be right.
