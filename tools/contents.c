@@ -113,7 +113,10 @@ static tsr_status add_random(const tool_workload *workload, tsr_source *source, 
                              tsr_error *error) {
   const uint64_t seed = stream_seed(workload->options->seed, info->name);
   /* A sum over fan_in products keeps the size of its terms. */
-  double fan_in = info->shape.axes > 0 ? (double)info->shape.extent[0] : 1;
+  const int64_t *extent = info->shape.extent;
+  double fan_in = info->shape.axes == 4  ? (double)(extent[1] * extent[2] * extent[3])
+                  : info->shape.axes > 0 ? (double)extent[0]
+                                         : 1;
   double high = info->kind == TSR_PARAMETER ? 1 / sqrt(fan_in) : 1;
   char weight[NAME_BYTES];
   int64_t scaled = info->kind == TSR_PARAMETER ? rows_scaled(workload, info->name, weight) : 0;

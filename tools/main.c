@@ -31,10 +31,12 @@ static const struct {
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-static const char workloads[] = "\nWORKLOAD is one of\n"
-                                "  gemm M N K              c[M,N] = a[M,K] b[K,N]; b is the weight\n"
-                                "  linear M D_IN D_OUT     y = x w + bias\n"
-                                "  ffn M D H               y = act(x w1 + b1) w2 + b2\n";
+static const char workloads[] =
+    "\nWORKLOAD is one of\n"
+    "  gemm M N K              c[M,N] = a[M,K] b[K,N]; b is the weight\n"
+    "  linear M D_IN D_OUT     y = x w + bias\n"
+    "  ffn M D H               y = act(x w1 + b1) w2 + b2\n"
+    "  conv N C H W K R S      N images of C channels, H by W; K output channels, R by S\n";
 
 static int print_help(void) {
   printf("usage: tessera COMMAND [OPTION...]\n\n");

@@ -28,7 +28,7 @@ struct option_row {
   const char *const *names; /* of a choice */
 };
 
-enum { RANKS_MAX = 4096 };
+enum { RANKS_MAX = 4096, PIXELS_MAX = 65536 };
 
 static bool read_flag(const option_row *row, char *text, void *target) {
   (void)row, (void)text;
@@ -127,6 +127,18 @@ static bool read_duration(const option_row *row, char *text, void *target) {
   return tool_read_duration(text, target);
 }
 
+/* "2" for both, or "2,1". */
+static bool read_pair(const option_row *row, char *text, void *target) {
+  const char *rest = text;
+  int64_t *pair = target;
+  char *first = copy_part(&rest), *second = rest ? copy_part(&rest) : NULL;
+  bool good = first && !rest && tool_read_count(first, row->low, row->high, &pair[0]) &&
+              tool_read_count(second ? second : first, row->low, row->high, &pair[1]);
+  free(first);
+  free(second);
+  return good;
+}
+
 const char *const tool_types_names[] = {"f32", "f64", "f32xf16", "f32xbf16", "f32xi8", "f16", "bf16", NULL};
 const char *const tool_form_names[] = {"nn", "nt", "tn", NULL};
 const char *const tool_weight_names[] = {"f16", "bf16", "i8", NULL};
@@ -193,8 +205,19 @@ static const option_row rows[] = {
     {"dtype", 0, WORK, "f32|f64", read_choice, AT(dtype), "element type (default f32)", "f32 or f64", 0, 0,
      dtype_names},
     {"activation", 0, WORK, "NAME", read_choice, AT(activation),
-     "of ffn: gelu (default), gelu_tanh, relu, silu", "gelu, gelu_tanh, relu or silu", 0, 0,
-     activation_names},
+     "of ffn (default gelu) and conv (default none): gelu, gelu_tanh, relu, silu",
+     "gelu, gelu_tanh, relu or silu", 0, 0, activation_names},
+    {"stride", 0, WORK, "ROWS[,COLUMNS]", read_pair, AT(stride), "of conv: steps of the window (default 1)",
+     "one or two whole numbers from 1 to 65536", 1, PIXELS_MAX, NULL},
+    {"padding", 0, WORK, "ROWS[,COLUMNS]", read_pair, AT(padding),
+     "of conv: zeros on both sides of the image (default 0)", "one or two whole numbers from 0 to 65536", 0,
+     PIXELS_MAX, NULL},
+    {"dilation", 0, WORK, "ROWS[,COLUMNS]", read_pair, AT(dilation),
+     "of conv: distance of the window's elements (default 1)", "one or two whole numbers from 1 to 65536", 1,
+     PIXELS_MAX, NULL},
+    {"groups", 0, WORK, "G", read_count, AT(groups),
+     "of conv: channels in groups that do not mix (default 1)", "a whole number from 1 to 1099511627776", 1,
+     (int64_t)1 << 40, NULL},
     {"gated", 0, WORK, NULL, read_flag, AT(gated), "ffn with a gate, (act(x wg) * (x w1)) w2", NULL, 0, 0,
      NULL},
     {"scale", 0, WORK, "S", read_positive, AT(scale), "divide --device-memory by S, and M, N, K by sqrt(S)",
@@ -387,7 +410,9 @@ static int check_together(const tool_options *options) {
   if (!(options->command & WORK) && options->workload.count)
     return tool_usage(options->name, "unexpected word '%s'", options->workload.items[0]);
   if ((options->command & WORK) && !options->workload.count)
-    return tool_usage(options->name, "no workload: expected gemm M N K, linear M D_IN D_OUT or ffn M D H");
+    return tool_usage(
+        options->name,
+        "no workload: expected gemm M N K, linear M D_IN D_OUT, ffn M D H or conv N C H W K R S");
   return 0;
 }
 

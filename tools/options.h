@@ -48,6 +48,7 @@ typedef struct tool_options {
   int weight_type; /* place in tool_weight_names; -1 = not said */
   int activation;  /* tsr_unary; -1 = not said */
   bool gated;
+  int64_t stride[2], padding[2], dilation[2], groups; /* of conv; 0 = not said */
   double scale;
   bool backward;
   double sgd; /* 0 = not said */

@@ -57,7 +57,7 @@ json_t *tool_planning_workload(const tool_workload *workload) {
   char text[128];
   tool_workload_text(workload, text, sizeof text);
   json_t *dimensions = json_array();
-  for (int i = 0; i < TOOL_DIMENSIONS_MAX; i++)
+  for (int i = 0; i < tool_workload_dimensions(workload); i++)
     json_array_append_new(dimensions, json_integer(workload->extent[i]));
   return json_pack("{s:s, s:s, s:o, s:s, s:s, s:s, s:f}", "text", text, "operation",
                    tool_workload_operation(workload), "dimensions", dimensions, "dtype",

@@ -25,7 +25,7 @@ struct tool_operation {
   builder build;
   const char *input, *output, *output_gradient, *gradient_prefix;
   bool output_free; /* y and dy lie as the planner likes; else every member has all of them */
-  bool activation;  /* --activation and --gated mean something */
+  bool activation;  /* --activation means something */
 };
 
 static tsr_status pin_replicate(tsr_graph *graph, tsr_value value, tsr_error *error) {
@@ -33,9 +33,8 @@ static tsr_status pin_replicate(tsr_graph *graph, tsr_value value, tsr_error *er
   return tsr_graph_pin(graph, value, &layout, error);
 }
 
-static tsr_status add_input(const tool_workload *workload, const char *name, int64_t rows, int64_t cols,
-                            bool pinned, tsr_value *out, tsr_error *error) {
-  tsr_shape shape = tsr_shape_of(2, rows, cols);
+static tsr_status add_input(const tool_workload *workload, const char *name, tsr_shape shape, bool pinned,
+                            tsr_value *out, tsr_error *error) {
   tsr_status status =
       tsr_graph_input(workload->graph, name, (tsr_dtype)workload->options->dtype, &shape, out, error);
   return status == TSR_OK && pinned ? pin_replicate(workload->graph, *out, error) : status;
@@ -56,7 +55,7 @@ tsr_dtype tool_workload_weights(const tool_workload *workload) {
 static tsr_status build_gemm(const tool_workload *workload, built *out, tsr_error *error) {
   int64_t m = workload->extent[0], n = workload->extent[1], k = workload->extent[2];
   tsr_value b;
-  tsr_status status = add_input(workload, "a", m, k, true, &out->x, error);
+  tsr_status status = add_input(workload, "a", tsr_shape_of(2, m, k), true, &out->x, error);
   if (status == TSR_OK)
     status = add_parameter(workload, "b", tool_workload_weights(workload), tsr_shape_of(2, k, n), &b, error);
   if (status == TSR_OK) status = tsr_graph_linear(workload->graph, out->x, b, TSR_NO_VALUE, &out->y, error);
@@ -66,7 +65,7 @@ static tsr_status build_gemm(const tool_workload *workload, built *out, tsr_erro
 static tsr_status build_linear(const tool_workload *workload, built *out, tsr_error *error) {
   int64_t m = workload->extent[0], d_in = workload->extent[1], d_out = workload->extent[2];
   tsr_value w, bias;
-  tsr_status status = add_input(workload, "x", m, d_in, true, &out->x, error);
+  tsr_status status = add_input(workload, "x", tsr_shape_of(2, m, d_in), true, &out->x, error);
   if (status == TSR_OK)
     status = add_parameter(workload, "w", tool_workload_weights(workload), tsr_shape_of(2, d_in, d_out), &w,
                            error);
@@ -86,9 +85,35 @@ static tsr_status build_ffn(const tool_workload *workload, built *out, tsr_error
   ffn.weight_dtype = tool_workload_weights(workload);
   ffn.gated = options->gated;
   ffn.no_bias = options->gated;
-  tsr_status status =
-      add_input(workload, "x", workload->extent[0], workload->extent[1], true, &out->x, error);
+  tsr_status status = add_input(workload, "x", tsr_shape_of(2, workload->extent[0], workload->extent[1]),
+                                true, &out->x, error);
   if (status == TSR_OK) status = tsr_graph_ffn(workload->graph, out->x, &ffn, &out->y, error);
+  return status;
+}
+
+static tsr_status build_conv(const tool_workload *workload, built *out, tsr_error *error) {
+  const tool_options *options = workload->options;
+  const int64_t *e = workload->extent, groups = options->groups ? options->groups : 1;
+  tsr_conv_options conv;
+  tsr_value w, bias;
+  tsr_conv_options_init(&conv);
+  conv.groups = groups;
+  for (int i = 0; i < 2; i++) {
+    conv.stride[i] = options->stride[i];
+    conv.padding[i] = options->padding[i];
+    conv.dilation[i] = options->dilation[i];
+  }
+  tsr_status status = add_input(workload, "x", (tsr_shape){.axes = 4, .extent = {e[0], e[1], e[2], e[3]}},
+                                true, &out->x, error);
+  if (status == TSR_OK)
+    status = add_parameter(workload, "w", (tsr_dtype)options->dtype,
+                           (tsr_shape){.axes = 4, .extent = {e[4], e[1] / groups, e[5], e[6]}}, &w, error);
+  if (status == TSR_OK)
+    status =
+        add_parameter(workload, "bias", (tsr_dtype)options->dtype, tsr_shape_of(1, e[4], 0), &bias, error);
+  if (status == TSR_OK) status = tsr_graph_conv(workload->graph, out->x, w, bias, &conv, &out->y, error);
+  if (status == TSR_OK && options->activation >= 0)
+    status = tsr_graph_unary(workload->graph, (tsr_unary)options->activation, out->y, &out->y, error);
   return status;
 }
 
@@ -96,6 +121,7 @@ static const tool_operation operations[] = {
     {"gemm", {"M", "N", "K"}, build_gemm, "a", "c", "dc", "d", true, false},
     {"linear", {"M", "D_IN", "D_OUT"}, build_linear, "x", "y", "dy", "d_", true, false},
     {"ffn", {"M", "D", "H"}, build_ffn, "x", "y", "dy", "d_", false, true},
+    {"conv", {"N", "C", "H", "W", "K", "R", "S"}, build_conv, "x", "y", "dy", "d_", true, true},
 };
 enum { OPERATIONS = sizeof operations / sizeof operations[0] };
 
@@ -114,7 +140,7 @@ static const tool_operation *find_operation(const char *name) {
 static int parse_extents(tool_workload *workload) {
   const tool_options *options = workload->options;
   const tool_operation *operation = workload->operation;
-  for (int i = 0; i < TOOL_DIMENSIONS_MAX; i++) {
+  for (int i = 0; i < tool_workload_dimensions(workload); i++) {
     const char *text = options->workload.items[i + 1];
     if (!tool_read_count(text, 1, EXTENT_MAX, &workload->stated[i]))
       return tool_usage(options->name, "%s of %s is '%s', expected a whole number from 1 to %lld",
@@ -128,25 +154,64 @@ static int parse_extents(tool_workload *workload) {
   return 0;
 }
 
+/* Options that another workload has. */
+static int check_options(const tool_workload *workload) {
+  const tool_options *options = workload->options;
+  const tool_operation *operation = workload->operation;
+  const bool conv = operation->build == build_conv, ffn = operation->build == build_ffn;
+  if (!ffn && options->gated)
+    return tool_usage(options->name, "--gated is an option of ffn, the workload is %s", operation->name);
+  if (!operation->activation && options->activation >= 0)
+    return tool_usage(options->name, "--activation is an option of ffn and conv, the workload is %s",
+                      operation->name);
+  const bool window = options->stride[0] || options->padding[0] || options->padding[1] ||
+                      options->dilation[0] || options->groups;
+  if (!conv && window)
+    return tool_usage(options->name,
+                      "--stride, --padding, --dilation and --groups are options of conv, the workload is %s",
+                      operation->name);
+  if (conv && options->weight_type >= 0)
+    return tool_usage(options->name, "--weights %s: the weights of a convolution are of --dtype",
+                      tool_weight_names[options->weight_type]);
+  if (conv && options->scale != 1)
+    return tool_usage(options->name, "--scale is for products, the workload is %s", operation->name);
+  return 0;
+}
+
+static int check_groups(const tool_workload *workload) {
+  const int64_t groups = workload->options->groups, c = workload->extent[1], k = workload->extent[4];
+  if (workload->operation->build != build_conv || !groups || (c % groups == 0 && k % groups == 0)) return 0;
+  return tool_usage(workload->options->name, "--groups %lld must divide C, %lld, and K, %lld",
+                    (long long)groups, (long long)c, (long long)k);
+}
+
 int tool_workload_parse(const tool_options *options, tool_workload *out) {
   *out = (tool_workload){.options = options, .operation = find_operation(options->workload.items[0])};
   const tool_operation *operation = out->operation;
   if (!operation)
-    return tool_usage(options->name, "unknown workload '%s', expected gemm, linear or ffn",
+    return tool_usage(options->name, "unknown workload '%s', expected gemm, linear, ffn or conv",
                       options->workload.items[0]);
-  if (options->workload.count != TOOL_DIMENSIONS_MAX + 1)
-    return tool_usage(options->name, "%s takes %d numbers, %s %s %s, but got %zu", operation->name,
-                      TOOL_DIMENSIONS_MAX, operation->dimensions[0], operation->dimensions[1],
-                      operation->dimensions[2], options->workload.count - 1);
-  if (!operation->activation && (options->gated || options->activation >= 0))
-    return tool_usage(options->name, "--activation and --gated are options of ffn, the workload is %s",
-                      operation->name);
-  return parse_extents(out);
+  int count = tool_workload_dimensions(out);
+  char names[64] = "";
+  for (int i = 0; i < count; i++) strcat(strcat(names, " "), operation->dimensions[i]);
+  if (options->workload.count != (size_t)count + 1)
+    return tool_usage(options->name, "%s takes %d numbers,%s, but got %zu", operation->name, count, names,
+                      options->workload.count - 1);
+  int code = check_options(out);
+  if (!code) code = parse_extents(out);
+  return code ? code : check_groups(out);
+}
+
+int tool_workload_dimensions(const tool_workload *workload) {
+  int count = 0;
+  while (count < TOOL_DIMENSIONS_MAX && workload->operation->dimensions[count]) count++;
+  return count;
 }
 
 static void print_workload(const tool_workload *workload, const int64_t *extent, char *text, size_t bytes) {
-  snprintf(text, bytes, "%s %lld %lld %lld", workload->operation->name, (long long)extent[0],
-           (long long)extent[1], (long long)extent[2]);
+  size_t used = (size_t)snprintf(text, bytes, "%s", workload->operation->name);
+  for (int i = 0; i < tool_workload_dimensions(workload) && used < bytes; i++)
+    used += (size_t)snprintf(text + used, bytes - used, " %lld", (long long)extent[i]);
 }
 
 void tool_workload_text(const tool_workload *workload, char *text, size_t bytes) {
@@ -187,7 +252,8 @@ unsigned tool_workload_work(const tool_workload *workload) {
   return (unsigned)types[tool_workload_weights(workload)] | TSR_WORK_FORWARD |
          (options->backward || options->sgd > 0 ? TSR_WORK_BACKWARD : 0) |
          (products_alone ? 0 : TSR_WORK_ELEMENTWISE) |
-         (workload->extent[0] <= FEW_ROWS ? TSR_WORK_FEW_ROWS : 0);
+         (workload->extent[0] <= FEW_ROWS && workload->operation->build != build_conv ? TSR_WORK_FEW_ROWS
+                                                                                      : 0);
 }
 
 uint64_t tool_workload_memory(const tool_workload *workload, int rank) {
@@ -232,8 +298,7 @@ static tsr_status build_backward(const tool_workload *workload, const built *for
   tsr_value dy;
   tsr_status status = tsr_graph_value_info(graph, forward->y, &y, error);
   if (status == TSR_OK)
-    status = add_input(workload, operation->output_gradient, y.shape.extent[0], y.shape.extent[1],
-                       !operation->output_free, &dy, error);
+    status = add_input(workload, operation->output_gradient, y.shape, !operation->output_free, &dy, error);
   if (status == TSR_OK) status = list_parameters(graph, &list, error);
   if (status == TSR_OK)
     status = tsr_graph_gradients(graph, forward->y, dy, list.of, list.count, list.gradient, error);
@@ -263,8 +328,7 @@ static tsr_status build_training(const tool_workload *workload, const built *for
   tsr_value_info y;
   tsr_value target, loss;
   tsr_status status = tsr_graph_value_info(graph, forward->y, &y, error);
-  if (status == TSR_OK)
-    status = add_input(workload, "target", y.shape.extent[0], y.shape.extent[1], true, &target, error);
+  if (status == TSR_OK) status = add_input(workload, "target", y.shape, true, &target, error);
   if (status == TSR_OK) status = tsr_graph_squared_error(graph, forward->y, target, &loss, error);
   if (status == TSR_OK) status = list_parameters(graph, &list, error);
   if (status == TSR_OK)

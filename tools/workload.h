@@ -6,6 +6,7 @@
  *   gemm     a      b                   c       dc (input), da, db
  *   linear   x      w bias              y       dy (input), d_x, d_w, d_bias
  *   ffn      x      w1 b1 w2 b2 | wg..  y       dy (input), d_x, d_w1, ...
+ *   conv     x      w bias              y       dy (input), d_x, d_w, d_bias
  *
  * --sgd adds the input target and the output loss = mean (y - target)^2, and updates every parameter. */
 #ifndef TOOL_WORKLOAD_H
@@ -15,7 +16,7 @@
 
 #include "options.h"
 
-enum { TOOL_DIMENSIONS_MAX = 3 };
+enum { TOOL_DIMENSIONS_MAX = 7 };
 
 typedef struct tool_operation tool_operation;
 
@@ -34,6 +35,8 @@ int tool_workload_parse(const tool_options *options, tool_workload *out);
 void tool_workload_text(const tool_workload *workload, char *text, size_t bytes);
 /* "", or "scale 64: 1/64 of gemm 512 130000 50000, ..." */
 void tool_workload_scale_text(const tool_workload *workload, char *text, size_t bytes);
+/* How many of its numbers there are. */
+int tool_workload_dimensions(const tool_workload *workload);
 const char *tool_workload_operation(const tool_workload *workload);
 /* "forward", "forward and backward", "training step" */
 const char *tool_workload_mode(const tool_workload *workload);

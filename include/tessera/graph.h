@@ -102,6 +102,26 @@ tsr_status tsr_graph_reduce(tsr_graph *graph, tsr_reduction reduction, int axis,
 tsr_status tsr_graph_squared_error(tsr_graph *graph, tsr_value y, tsr_value target, tsr_value *out,
                                    tsr_error *error);
 
+/* Convolution (cross-correlation) of images x [N,C,H,W] with w [K,C/groups,R,S]; out [N,K,P,Q],
+ *
+ *     out[n,k,p,q] = bias[k] + sum over c, r, s of w[k,c,r,s] x[n, c of k's group, i, j],
+ *     i = p stride[0] - padding[0] + r dilation[0], j = q stride[1] - padding[1] + s dilation[1], x being 0
+ * outside, P = (H + 2 padding[0] - dilation[0] (R - 1) - 1) / stride[0] + 1, rounded down, and Q likewise.
+ *
+ * groups divides C and K; output channels are split over members at the groups' boundaries where x is split
+ * too. */
+typedef struct tsr_conv_options {
+  size_t struct_size;
+  int64_t stride[2], dilation[2]; /* of rows, of columns; 0 = 1 */
+  int64_t padding[2];             /* zeros on both sides */
+  int64_t groups;                 /* 0 = 1 */
+} tsr_conv_options;
+void tsr_conv_options_init(tsr_conv_options *options);
+#define TSR_CONV_OPTIONS(...) (&(tsr_conv_options){.struct_size = sizeof(tsr_conv_options), __VA_ARGS__})
+/* All of one type, f32 or f64. The bias [K] may be TSR_NO_VALUE, options NULL. */
+tsr_status tsr_graph_conv(tsr_graph *graph, tsr_value x, tsr_value w, tsr_value bias,
+                          const tsr_conv_options *options, tsr_value *out, tsr_error *error);
+
 /* y = x w + b; w [d_in, d_out]; the bias [d_out] may be TSR_NO_VALUE. A w of i8 stands for w[i,j] * scale[j]:
  * y = (x w) * scale + b, with the parameter <name of w>_scale [d_out], f32, which is added unless the graph
  * has it; tsr_session_load fills both from weights in floating point. */

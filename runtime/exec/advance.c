@@ -57,6 +57,7 @@ tsr_status tsr_local_launch(const tsr_session *session, const tsr_local *local, 
                        .node = node,
                        .rule = &rules[plan->decision.rules[step->node]],
                        .device = local->device,
+                       .active_index = local->active_index,
                        .owner = local->active_index == 0};
   if (!alone) TSR_RETURN_IF_FAILED(find_fused(plan, local, step, &launch, error));
   int workspace = tsr_plan_workspace(plan);

@@ -93,7 +93,8 @@ static tsr_status compare(tsr_session *session, tsr_value found, tsr_value expec
   const tsr_shape *shape = &tsr_graph_at(session->plan->graph, found)->shape;
   tsr_dtype dtype = tsr_graph_at(session->plan->graph, found)->dtype;
   tsr_status status = gather_f64(session, found, &data, error);
-  int64_t count = tsr_shape_count(shape), cols = shape->axes ? shape->extent[shape->axes - 1] : 1;
+  int64_t count = tsr_shape_count(shape), rows, cols;
+  tsr_shape_matrix(shape, &rows, &cols);
   for (int64_t i = 0; status == TSR_OK && i < count; i++) {
     double exact = values[expected.id].exact[i], bound = values[expected.id].error[i];
     /* Each operator's bound is at least a rounding of the largest number in it, which may overflow. */

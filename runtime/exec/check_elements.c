@@ -15,13 +15,19 @@ enum {
   AT_A_TIME = 1 << 18
 };
 
+static bool is_images(const tsr_node *node) {
+  return tsr_operator_is_conv(node->op) || node->op == TSR_OPERATOR_CHANNEL_SUM;
+}
+
 static bool is_reduction(const tsr_node *node) {
   return node->op == TSR_OPERATOR_REDUCE || node->op == TSR_OPERATOR_SQUARED_ERROR;
 }
 
-/* Rows of the output that are looked at: all, or the edges and random ones; and a window of columns. */
-static void choose_sample(const tsr_tensor *output, bool whole, uint64_t seed, tsr_step_probe *probe) {
-  probe->all_rows = whole || output->rows * output->cols <= WHOLE_MAX;
+/* Rows of the output that are looked at: all, up to `limit` elements, or the edges and random ones; and a
+ * window of columns. */
+static void choose_sample(const tsr_tensor *output, int64_t limit, uint64_t seed, tsr_step_probe *probe) {
+  const int64_t fit = limit / SAMPLED_ROWS < SAMPLED_COLS ? limit / SAMPLED_ROWS : SAMPLED_COLS;
+  probe->all_rows = output->rows * output->cols <= limit;
   if (probe->all_rows) {
     probe->row_count = output->rows;
     probe->cols = output->cols;
@@ -35,9 +41,9 @@ static void choose_sample(const tsr_tensor *output, bool whole, uint64_t seed, t
                      : i == 1                     ? output->rows - 1
                                                   : (int64_t)((random >> 11) % (uint64_t)output->rows);
   }
-  probe->cols = output->cols < SAMPLED_COLS ? output->cols : SAMPLED_COLS;
-  int64_t windows = (output->cols + SAMPLED_COLS - 1) / SAMPLED_COLS;
-  probe->col = windows ? (int64_t)(seed % (uint64_t)windows) * SAMPLED_COLS : 0;
+  probe->cols = output->cols < fit ? output->cols : fit;
+  int64_t windows = (output->cols + fit - 1) / fit;
+  probe->col = windows ? (int64_t)(seed % (uint64_t)windows) * fit : 0;
   if (probe->col + probe->cols > output->cols) probe->cols = output->cols - probe->col;
 }
 
@@ -155,18 +161,22 @@ done:
   return status;
 }
 
-/* product: the output holds the product alone, which was checked; else the node's oracle comes first. */
-static tsr_status expect_rows(const operands *o, bool product, tsr_step_probe *probe, tsr_error *error) {
+/* product: the output holds the product alone, which was checked; expected_already: the node's own part is
+ * there; else its oracle comes first. */
+static tsr_status expect_rows(const operands *o, bool product, bool expected_already, tsr_step_probe *probe,
+                              tsr_error *error) {
   const tsr_node *node = &o->plan->graph->nodes[o->step->node];
   for (int64_t i = 0; i < probe->row_count; i += rows_together(probe, i)) {
     tsr_tensor rows[TSR_NODE_INPUTS_MAX], output = rows_of(o->output, probe, i);
     tsr_shape shape = tsr_shape_of(2, rows_together(probe, i), probe->cols);
     double *expected = probe->expected + i * probe->cols, *bound = probe->bound + i * probe->cols;
-    for (int j = 0; j < node->input_count && !product; j++) rows[j] = rows_of(o->inputs[j], probe, i);
-    TSR_RETURN_IF_FAILED(product
-                             ? tsr_tensor_read(o->device, &output, expected, TSR_F64, probe->cols, 1, error)
-                             : evaluate(node, &o->rule, o->owner, o->device, rows, &shape, o->epsilon,
-                                        expected, bound, error));
+    for (int j = 0; j < node->input_count && !product && !expected_already; j++)
+      rows[j] = rows_of(o->inputs[j], probe, i);
+    if (!expected_already)
+      TSR_RETURN_IF_FAILED(product
+                               ? tsr_tensor_read(o->device, &output, expected, TSR_F64, probe->cols, 1, error)
+                               : evaluate(node, &o->rule, o->owner, o->device, rows, &shape, o->epsilon,
+                                          expected, bound, error));
     for (int f = 0; f < o->step->fused_count; f++)
       TSR_RETURN_IF_FAILED(expect_fused(o, f, probe, i, shape, (tsr_oracle_value){expected, bound}, error));
   }
@@ -197,12 +207,20 @@ tsr_status tsr_check_elements_before(tsr_session *session, tsr_local *local, con
   if (whole && o.inputs[0].rows * o.inputs[0].cols > REDUCED_MAX) return TSR_OK;
   if (node->op == TSR_OPERATOR_SCALE && node->unit_axis)
     o.inputs[0] = tsr_tensor_reshape(o.inputs[0], o.output.rows, o.output.cols);
-  choose_sample(&o.output, whole, seed, probe);
+  const bool images = is_images(node);
+  choose_sample(&o.output,
+                whole    ? INT64_MAX
+                : images ? tsr_check_images_limit(session->plan, step, local->active_index)
+                         : WHOLE_MAX,
+                seed, probe);
   probe->count = probe->row_count * probe->cols;
   probe->expected = tsr_calloc((size_t)probe->count, sizeof(double));
   probe->bound = tsr_calloc((size_t)probe->count, sizeof(double));
   if (!probe->expected || !probe->bound) TSR_THROW(TSR_ERROR_OUT_OF_MEMORY, "no memory to check a step");
-  TSR_TRY(whole ? expect_reduction(&o, local, probe, error) : expect_rows(&o, product, probe, error));
+  if (images)
+    TSR_TRY(tsr_check_images_expect(session->plan, step, local->active_index, local->device, o.inputs,
+                                    &o.output, o.epsilon, probe, error));
+  TSR_TRY(whole ? expect_reduction(&o, local, probe, error) : expect_rows(&o, product, images, probe, error));
 done:
   if (status != TSR_OK) tsr_check_elements_drop(probe);
   return status;

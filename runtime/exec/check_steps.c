@@ -98,14 +98,13 @@ static tsr_status sum_classes(tsr_session *session, tsr_local *local, tsr_value 
   tsr_tensor tensor;
   TSR_RETURN_IF_FAILED(tsr_tensor_of(plan, local->stores, local->active_index, value, place, &tensor, error));
   if (tsr_tensor_is_empty(&tensor)) return TSR_OK;
-  int64_t rows, cols, row0 = 0, col0 = 0, end;
-  int axes = tsr_graph_at(plan->graph, value)->shape.axes;
-  tsr_shape_matrix(&tsr_graph_at(plan->graph, value)->shape, &rows, &cols);
-  if (place >= 0 && place == axes - 1)
-    tsr_plan_range(plan, value, place, place, local->active_index, &col0, &end);
-  else if (place == 0) {
-    tsr_plan_range(plan, value, place, place, local->active_index, &row0, &end);
-    row0 *= rows / tsr_graph_at(plan->graph, value)->shape.extent[0];
+  const tsr_shape *shape = &tsr_graph_at(plan->graph, value)->shape;
+  int64_t rows, cols, row0 = 0, col0 = 0, begin, end, unit;
+  bool along_cols;
+  tsr_shape_matrix(shape, &rows, &cols);
+  if (place >= 0 && tsr_axis_matrix(shape, place, &along_cols, &unit)) {
+    tsr_plan_range(plan, value, place, place, local->active_index, &begin, &end);
+    *(along_cols ? &col0 : &row0) = begin * unit;
   }
   double *data = tsr_calloc((size_t)(tensor.rows * tensor.cols), sizeof *data);
   if (!data) return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to check a collective");
@@ -170,7 +169,7 @@ static tsr_status all_sums(lockstep *l, tsr_value value, tsr_place place, class_
  */
 static bool has_sums(const lockstep *l, const tsr_step *step) {
   const tsr_shape *shape = &tsr_graph_at(l->session->plan->graph, step->value)->shape;
-  return step->kind == TSR_STEP_CONVERT && step->from != TSR_PLACE_MAX && shape->axes <= 2;
+  return step->kind == TSR_STEP_CONVERT && step->from != TSR_PLACE_MAX && shape->axes != 3;
 }
 
 static bool is_product(const lockstep *l, const tsr_step *step) {
@@ -294,7 +293,7 @@ static tsr_status check_replicas(lockstep *l, tsr_error *error) {
   const tsr_plan *plan = l->session->plan;
   for (size_t id = 1; id < plan->graph->value_count; id++) {
     const tsr_graph_value *at = &plan->graph->values[id];
-    bool leaf = at->producer < 0 && !at->assigned.id && at->shape.axes <= 2;
+    bool leaf = at->producer < 0 && !at->assigned.id && at->shape.axes != 3;
     if (leaf && plan->decision.active_count > 1 && plan->decision.choices[id].produced == TSR_PLACE_REPLICATE)
       TSR_RETURN_IF_FAILED(check_replica(l, (tsr_value){(uint32_t)id}, error));
   }

@@ -300,10 +300,12 @@ static tsr_status launch_squared_error(const tsr_launch *launch, tsr_error *erro
  */
 
 static const tsr_launcher launchers[TSR_OPERATOR_COUNT] = {
-    [TSR_OPERATOR_MATMUL] = launch_matmul,     [TSR_OPERATOR_ADD] = launch_add,
-    [TSR_OPERATOR_MULTIPLY] = launch_multiply, [TSR_OPERATOR_SCALE] = launch_scale_node,
-    [TSR_OPERATOR_UNARY] = launch_unary,       [TSR_OPERATOR_UNARY_GRADIENT] = launch_unary_gradient,
-    [TSR_OPERATOR_REDUCE] = launch_reduce,     [TSR_OPERATOR_SQUARED_ERROR] = launch_squared_error,
+    [TSR_OPERATOR_MATMUL] = launch_matmul,        [TSR_OPERATOR_ADD] = launch_add,
+    [TSR_OPERATOR_MULTIPLY] = launch_multiply,    [TSR_OPERATOR_SCALE] = launch_scale_node,
+    [TSR_OPERATOR_UNARY] = launch_unary,          [TSR_OPERATOR_UNARY_GRADIENT] = launch_unary_gradient,
+    [TSR_OPERATOR_REDUCE] = launch_reduce,        [TSR_OPERATOR_SQUARED_ERROR] = launch_squared_error,
+    [TSR_OPERATOR_CONV] = tsr_launch_conv,        [TSR_OPERATOR_CONV_INPUT] = tsr_launch_conv,
+    [TSR_OPERATOR_CONV_WEIGHT] = tsr_launch_conv, [TSR_OPERATOR_CHANNEL_SUM] = tsr_launch_channel_sum,
 };
 
 tsr_status tsr_launch_node(const tsr_launch *launch, tsr_error *error) {

@@ -25,6 +25,7 @@ typedef struct tsr_launch {
   const tsr_node *node;
   const tsr_rule *rule;
   tsr_device *device;
+  int active_index;
   bool owner; /* this member adds what only one owner may add */
   tsr_tensor inputs[TSR_NODE_INPUTS_MAX];
   tsr_tensor output;
@@ -35,6 +36,10 @@ typedef struct tsr_launch {
 } tsr_launch;
 
 typedef tsr_status (*tsr_launcher)(const tsr_launch *launch, tsr_error *error);
+
+/* In launch_conv.c. */
+tsr_status tsr_launch_conv(const tsr_launch *launch, tsr_error *error);
+tsr_status tsr_launch_channel_sum(const tsr_launch *launch, tsr_error *error);
 
 /* Enqueues the node. */
 tsr_status tsr_launch_node(const tsr_launch *launch, tsr_error *error);

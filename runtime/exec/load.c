@@ -37,6 +37,16 @@ static tsr_status read_array(const loading *l, const int64_t *start, const tsr_a
                            l->scales + (start[1] - l->origin[1]), array, error);
 }
 
+/* Images and their weights: whole rows of the member's block, which is never cut within a row. */
+static void take_channels(const loading *l, int64_t columns, int64_t *start, tsr_array *array) {
+  const int64_t *extent = l->value->shape.extent;
+  start[1] = l->origin[1];
+  array->stride[3] = 1;
+  array->stride[2] = extent[3];
+  array->stride[1] = extent[2] * extent[3];
+  array->shape.extent[1] = columns / array->stride[1];
+}
+
 /* Reads one block of a value that lies within one mapped piece: panel by panel, or at once. */
 static tsr_status load_block(const loading *l, const tsr_matrix *matrix, int64_t row, int64_t col,
                              void *mapped, tsr_error *error) {
@@ -47,12 +57,14 @@ static tsr_status load_block(const loading *l, const tsr_matrix *matrix, int64_t
   for (int64_t c = 0; c < matrix->cols; c += width) {
     tsr_array array = {.dtype = value->dtype, .shape = value->shape};
     int64_t start[TSR_AXES_MAX] = {0}, columns = smaller(width, matrix->cols - c);
-    if (axes == 2) {
+    if (axes > 1) {
       start[0] = l->origin[0] + row;
       array.shape.extent[0] = matrix->rows;
       array.stride[0] = matrix->panel ? matrix->panel : matrix->ld;
     }
-    if (axes) {
+    if (axes == 4) {
+      take_channels(l, columns, start, &array);
+    } else if (axes) {
       start[axes - 1] = l->origin[axes - 1] + col + c;
       array.shape.extent[axes - 1] = columns;
       array.stride[axes - 1] = 1;
@@ -204,9 +216,8 @@ static tsr_status load_value(tsr_session *session, tsr_local *local, tsr_value v
   tsr_place place = tsr_plan_final_place(session->plan, value);
   loading l = {.session = session, .local = local, .source = source, .value = at};
   int64_t end;
-  if (at->shape.axes > 2)
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes: 2 at most can be loaded", at->name,
-                    at->shape.axes);
+  if (at->shape.axes == 3)
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has 3 axes: 1, 2 or 4 can be loaded", at->name);
   for (int axis = 0; axis < at->shape.axes; axis++)
     tsr_plan_range(session->plan, value, place, axis, local->active_index, &l.origin[axis], &end);
   TSR_RETURN_IF_FAILED(tsr_session_tensor(session, local, value, &l.tensor, error));

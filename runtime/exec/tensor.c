@@ -92,18 +92,14 @@ tsr_status tsr_tensor_of(const tsr_plan *plan, const tsr_store *stores, int acti
   if (!is_view) return TSR_OK;
   int64_t begin, end;
   tsr_plan_range(plan, value, place, place, active_index, &begin, &end);
-  if (place == whole.axes - 1) {
-    out->col0 = begin;
-    out->cols = end - begin;
-  } else if (place == 0) {
-    int64_t inner = whole.extent[0] ? out->store_rows / whole.extent[0] : 0;
-    out->row0 = begin * inner;
-    out->rows = (end - begin) * inner;
-  } else {
+  bool along_cols;
+  int64_t unit;
+  if (!tsr_axis_matrix(&whole, place, &along_cols, &unit))
     return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
                     "value %u: a shard of axis %d of a replicated value of %d axes", value.id, place,
                     whole.axes);
-  }
+  *(along_cols ? &out->col0 : &out->row0) = begin * unit;
+  *(along_cols ? &out->cols : &out->rows) = (end - begin) * unit;
   return TSR_OK;
 }
 

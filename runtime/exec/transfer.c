@@ -21,12 +21,17 @@ static tsr_status check_view(const tsr_session *session, const tsr_local *local,
     return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s: member %d holds %s, the array has shape %s", name,
                     local->member, tsr_format_shape(wanted, sizeof wanted, &own),
                     tsr_format_shape(given, sizeof given, &array->shape));
-  if (own.axes > 2)
-    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has %d axes: 2 at most can be transferred", name,
-                    own.axes);
-  *row_stride = own.axes == 2 ? array->stride[0] : 0;
+  if (own.axes == 3)
+    return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has 3 axes: 1, 2 or 4 can be transferred", name);
+  *row_stride = own.axes > 1 ? array->stride[0] : 0;
   *col_stride = own.axes ? array->stride[own.axes - 1] : 0;
-  return TSR_OK;
+  if (own.axes < 4 || (array->stride[3] == 1 && array->stride[2] == own.extent[3] &&
+                       array->stride[1] == own.extent[2] * own.extent[3]))
+    return TSR_OK;
+  return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
+                  "%s: an image must be dense: strides of its axes 1, 2, 3 are to be %lld, "
+                  "%lld, 1",
+                  name, (long long)(own.extent[2] * own.extent[3]), (long long)own.extent[3]);
 }
 
 /* Finds the local and checks that it holds the value. */

@@ -32,12 +32,13 @@ tsr_status tsr_broadcast_shape(const tsr_graph *graph, const tsr_node *node, boo
 
 int tsr_broadcast_shard_rules(const tsr_graph *graph, const tsr_node *node, tsr_rule *out) {
   const tsr_shape *a = shape_of(graph, node, 0), *b = shape_of(graph, node, 1);
-  for (int i = 0; i < a->axes; i++) {
+  const int axes = tsr_shape_split_axes(a);
+  for (int i = 0; i < axes; i++) {
     int own = tsr_broadcast_axis(a, b, i);
     tsr_place place = (tsr_place)(own < 0 ? TSR_PLACE_REPLICATE : own);
     out[i] = (tsr_rule){.in = {(tsr_place)i, place, TSR_PLACE_REPLICATE}, .out = (tsr_place)i};
   }
-  return a->axes;
+  return axes;
 }
 
 int tsr_broadcast_links(const tsr_graph *graph, const tsr_node *node, tsr_axis_link *out) {

@@ -23,13 +23,24 @@ enum { TSR_NODE_INPUTS_MAX = 3, TSR_RULES_MAX = 16, TSR_LINKS_MAX = 12 };
   X(UNARY, "unary")                   /* f(a) */                                                             \
   X(UNARY_GRADIENT, "unary_gradient") /* f'(a) b */                                                          \
   X(REDUCE, "reduce")                 /* sum or max over one axis */                                         \
-  X(SQUARED_ERROR, "squared_error")   /* alpha * sum of (a - b)^2; alpha = 1 / count */
+  X(SQUARED_ERROR, "squared_error")   /* alpha * sum of (a - b)^2; alpha = 1 / count */                      \
+  X(CONV, "conv")                     /* images a with weights b, + bias c: graph/conv.h */                  \
+  X(CONV_INPUT, "conv_input")         /* gradient of the images, from that of the output, a, and b */        \
+  X(CONV_WEIGHT, "conv_weight")       /* gradient of the weights, from images a and the output's, b */       \
+  X(CHANNEL_SUM, "channel_sum")       /* sum of images over all but the channels */
 typedef enum tsr_operator {
 #define TSR_OPERATOR_ENUM(name, text) TSR_OPERATOR_##name,
   TSR_OPERATOR_LIST(TSR_OPERATOR_ENUM)
 #undef TSR_OPERATOR_ENUM
       TSR_OPERATOR_COUNT
 } tsr_operator;
+
+/* How a window of a convolution moves over an image. */
+typedef struct tsr_window {
+  int64_t stride[2], padding[2], dilation[2]; /* of rows, of columns */
+  int64_t groups;
+  int64_t extent[2]; /* what the inputs do not tell: of conv_input H, W; of conv_weight R, S; else 0 */
+} tsr_window;
 
 typedef struct tsr_node {
   tsr_operator op;
@@ -42,6 +53,7 @@ typedef struct tsr_node {
   tsr_reduction reduction;
   int axis;
   bool unit_axis; /* reduce: `axis` stays, with extent 1; scale: the output has a new unit axis at `axis` */
+  tsr_window window;
 } tsr_node;
 
 /* The attributes above that an operator uses; the others are zero. */
@@ -51,7 +63,8 @@ enum {
   TSR_ATTRIBUTE_TRANSPOSES = 4,
   TSR_ATTRIBUTE_UNARY = 8,
   TSR_ATTRIBUTE_REDUCTION = 16,
-  TSR_ATTRIBUTE_AXIS = 32 /* axis and unit_axis */
+  TSR_ATTRIBUTE_AXIS = 32, /* axis and unit_axis */
+  TSR_ATTRIBUTE_WINDOW = 64
 };
 
 typedef struct tsr_graph_value {
@@ -140,7 +153,8 @@ typedef struct tsr_operator_rules {
 
 /* One file each: matmul.c, add.c, ... */
 extern const tsr_operator_rules tsr_matmul_rules, tsr_add_rules, tsr_multiply_rules, tsr_scale_rules,
-    tsr_unary_rules, tsr_unary_gradient_rules, tsr_reduce_rules, tsr_squared_error_rules;
+    tsr_unary_rules, tsr_unary_gradient_rules, tsr_reduce_rules, tsr_squared_error_rules, tsr_conv_rules,
+    tsr_conv_input_rules, tsr_conv_weight_rules, tsr_channel_sum_rules;
 const tsr_operator_rules *tsr_operator_rules_of(tsr_operator op);
 
 static inline const tsr_graph_value *tsr_graph_at(const tsr_graph *graph, tsr_value value) {
@@ -180,6 +194,12 @@ tsr_status tsr_graph_add_value(tsr_graph *graph, const tsr_graph_value *value, t
 /* Takes back what was added since the graph had these counts: a builder that fails leaves the graph as it
  * was. */
 void tsr_graph_truncate(tsr_graph *graph, size_t value_count, size_t node_count);
+
+/* Axes of a value that an elementwise operator may split: of images and their weights batch and channels
+ * alone. */
+static inline int tsr_shape_split_axes(const tsr_shape *shape) {
+  return shape->axes > 3 ? 2 : shape->axes;
+}
 
 /* Same axes, same extents. */
 bool tsr_shape_equal(const tsr_shape *a, const tsr_shape *b);

@@ -65,6 +65,13 @@ static void put_attributes(json_t *object, const tsr_node *node, unsigned attrib
     put(object, "axis", json_integer(node->axis), failed);
     put(object, "unit_axis", json_boolean(node->unit_axis), failed);
   }
+  if (attributes & TSR_ATTRIBUTE_WINDOW) {
+    put(object, "stride", array_of_numbers(node->window.stride, 2, failed), failed);
+    put(object, "padding", array_of_numbers(node->window.padding, 2, failed), failed);
+    put(object, "dilation", array_of_numbers(node->window.dilation, 2, failed), failed);
+    put(object, "groups", json_integer(node->window.groups), failed);
+    put(object, "extent", array_of_numbers(node->window.extent, 2, failed), failed);
+  }
 }
 
 static json_t *node_to_json(const tsr_node *node, bool *failed) {
@@ -161,6 +168,25 @@ static tsr_status read_dtype(const json_t *object, const char *place, tsr_dtype 
   return TSR_OK;
 }
 
+static tsr_status read_pair(const json_t *object, const char *place, const char *key, int64_t *out,
+                            tsr_error *error) {
+  int64_t *numbers;
+  size_t count;
+  TSR_RETURN_IF_FAILED(read_numbers(object, place, key, 0, INT64_MAX, &numbers, &count, error));
+  for (size_t i = 0; i < 2 && i < count; i++) out[i] = numbers[i];
+  free(numbers);
+  if (count == 2) return TSR_OK;
+  return tsr_fail(error, TSR_ERROR_FORMAT, "%s.%s has %zu numbers, 2 are needed", place, key, count);
+}
+
+static tsr_status read_window(const json_t *object, const char *place, tsr_window *out, tsr_error *error) {
+  TSR_RETURN_IF_FAILED(read_pair(object, place, "stride", out->stride, error));
+  TSR_RETURN_IF_FAILED(read_pair(object, place, "padding", out->padding, error));
+  TSR_RETURN_IF_FAILED(read_pair(object, place, "dilation", out->dilation, error));
+  TSR_RETURN_IF_FAILED(read_pair(object, place, "extent", out->extent, error));
+  return tsr_json_integer(object, place, "groups", 1, INT64_MAX, &out->groups, error);
+}
+
 static tsr_status read_attributes(const json_t *object, const char *place, unsigned attributes,
                                   tsr_node *node, tsr_error *error) {
   static const char *const reductions[] = {[TSR_SUM] = "sum", [TSR_MAX] = "max"};
@@ -189,6 +215,8 @@ static tsr_status read_attributes(const json_t *object, const char *place, unsig
     TSR_RETURN_IF_FAILED(tsr_json_bool(object, place, "unit_axis", &node->unit_axis, error));
   }
   node->axis = (int)axis;
+  if (attributes & TSR_ATTRIBUTE_WINDOW)
+    TSR_RETURN_IF_FAILED(read_window(object, place, &node->window, error));
   return TSR_OK;
 }
 

@@ -32,7 +32,7 @@ static tsr_status scale_shape(const tsr_graph *graph, const tsr_node *node, tsr_
 
 static int scale_rules(const tsr_graph *graph, const tsr_node *node, tsr_rule *out) {
   const tsr_place r = TSR_PLACE_REPLICATE, p = TSR_PLACE_SUM, max = TSR_PLACE_MAX;
-  int axes = tsr_graph_at(graph, node->inputs[0])->shape.axes, count = 0;
+  int axes = tsr_shape_split_axes(&tsr_graph_at(graph, node->inputs[0])->shape), count = 0;
   out[count++] = (tsr_rule){.in = {r, r, r}, .out = r};
   for (int i = 0; i < axes; i++)
     out[count++] = (tsr_rule){.in = {(tsr_place)i, r, r}, .out = (tsr_place)output_axis(node, i)};

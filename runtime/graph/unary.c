@@ -38,7 +38,7 @@ static tsr_status unary_shape(const tsr_graph *graph, const tsr_node *node, tsr_
 
 static int unary_rules(const tsr_graph *graph, const tsr_node *node, tsr_rule *out) {
   const tsr_place r = TSR_PLACE_REPLICATE;
-  int axes = tsr_graph_at(graph, node->inputs[0])->shape.axes;
+  int axes = tsr_shape_split_axes(&tsr_graph_at(graph, node->inputs[0])->shape);
   out[0] = (tsr_rule){.in = {r, r, r}, .out = r};
   for (int i = 0; i < axes; i++) out[i + 1] = (tsr_rule){.in = {(tsr_place)i, r, r}, .out = (tsr_place)i};
   return axes + 1;

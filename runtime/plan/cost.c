@@ -2,11 +2,16 @@
 
 #include <math.h>
 
+#include "graph/conv.h"
 #include "plan/factors.h"
 
 tsr_gemm_form tsr_gemm_form_of(const tsr_node *node) {
   return node->transpose_a ? TSR_GEMM_TN : node->transpose_b ? TSR_GEMM_NT : TSR_GEMM_NN;
 }
+
+/* Of a convolution, against the product of the same m, n and k: the 3x3 layers of ResNet-50 on a CPU
+ * (tests/bench/bench_conv). */
+static const double CONV_EFFICIENCY = 0.8;
 
 /* The interval of a grid axis that x falls into: index of its lower end, or of the nearest interval. */
 static int interval(const double *grid, int count, double x) {
@@ -62,11 +67,28 @@ static double shape_bytes(const tsr_graph *graph, tsr_value value, const tsr_sha
   return (double)tsr_shape_count(shape) * (double)tsr_dtype_bytes(tsr_graph_at(graph, value)->dtype);
 }
 
+/* As so many products as there are groups, each of a window's depth; one channel in a group is no product,
+ * but read for every row of the window. */
+static double conv_seconds(const tsr_cluster_member *member, const tsr_graph *graph, const tsr_node *node,
+                           const tsr_shape *inputs, const tsr_shape *output, double moved) {
+  const tsr_value weight = node->op == TSR_OPERATOR_CONV_WEIGHT ? node->output : node->inputs[1];
+  const tsr_conv_geometry g = tsr_conv_geometry_of(
+      node, inputs, output, tsr_graph_at(graph, weight)->shape.extent[0] / node->window.groups, 0, 0);
+  if (!moved || !g.k_held || !g.c) return tsr_cost_elementwise(member, moved);
+  if (g.c == 1 && g.k_group == 1) return tsr_cost_elementwise(member, moved * (double)g.r);
+  double groups = (double)g.k_held / (double)g.k_group;
+  return groups *
+         tsr_cost_gemm(member, tsr_graph_at(graph, node->output)->dtype, TSR_GEMM_NN, g.n * g.p * g.q,
+                       g.k_group, g.c * g.r * g.s) /
+         CONV_EFFICIENCY;
+}
+
 double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, const tsr_node *node,
                      const tsr_shape *inputs, const tsr_shape *output, double *bytes) {
   double moved = shape_bytes(graph, node->output, output);
   for (int i = 0; i < node->input_count; i++) moved += shape_bytes(graph, node->inputs[i], &inputs[i]);
   if (bytes) *bytes = moved;
+  if (tsr_operator_is_conv(node->op)) return conv_seconds(member, graph, node, inputs, output, moved);
   if (node->op != TSR_OPERATOR_MATMUL) return tsr_cost_elementwise(member, moved);
   int64_t m, n, k;
   tsr_matmul_extents(node, inputs, &m, &n, &k);

@@ -56,9 +56,34 @@ static bool has_dtype(const tsr_graph *graph, int dtype) {
   return false;
 }
 
-/* Whole register tiles where every member would still get several, single elements otherwise. */
+static int64_t common_multiple(int64_t a, int64_t b) {
+  int64_t x = a, y = b;
+  while (y) {
+    int64_t rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return a / x * b;
+}
+
+/* Channels that must stay together along a dimension: those of a group. */
+static int64_t unit_of(const tsr_plan *plan, size_t dim) {
+  int64_t unit = 1;
+  for (size_t i = 0; i < plan->graph->node_count; i++) {
+    const tsr_node *node = &plan->graph->nodes[i];
+    if (!tsr_operator_is_conv(node->op) || node->window.groups < 2) continue;
+    const tsr_value w = node->op == TSR_OPERATOR_CONV_WEIGHT ? node->output : node->inputs[1];
+    if (plan->dims[w.id * TSR_AXES_MAX] == dim)
+      unit = common_multiple(unit, tsr_graph_at(plan->graph, w)->shape.extent[0] / node->window.groups);
+  }
+  return unit;
+}
+
+/* Whole register tiles where every member would still get several, single elements otherwise; groups of
+ * channels stay together. */
 static int64_t grain_of(const tsr_plan *plan, size_t dim) {
-  int64_t tile = 1;
+  int64_t tile = 1, unit = unit_of(plan, dim);
+  if (unit > 1) return unit;
   for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++) {
     if (!has_dtype(plan->graph, dtype)) continue;
     for (int r = 0; r < plan->decision.active_count; r++)

@@ -97,7 +97,7 @@ void tsr_plan_fuse(const tsr_plan *plan, tsr_step *step) {
   int last = -1;
   step->value = graph->nodes[step->node].output;
   step->fused_count = 0;
-  if (first != TSR_OPERATOR_MATMUL && first != TSR_OPERATOR_ADD) return;
+  if (first != TSR_OPERATOR_MATMUL && first != TSR_OPERATOR_ADD && first != TSR_OPERATOR_CONV) return;
   if (tsr_graph_at(graph, step->value)->shape.axes < 1) return;
   if (first == TSR_OPERATOR_ADD &&
       (graph->nodes[step->node].alpha != 1 || graph->nodes[step->node].beta != 1))
@@ -107,7 +107,7 @@ void tsr_plan_fuse(const tsr_plan *plan, tsr_step *step) {
     if (reader < 0) return;
     const tsr_node *node = &graph->nodes[reader];
     int chain = node->inputs[0].id == step->value.id ? 0 : 1, role = role_of(plan, step, node, chain);
-    if (role <= last || (first == TSR_OPERATOR_ADD && role != TSR_FUSED_UNARY)) return;
+    if (role <= last || (first != TSR_OPERATOR_MATMUL && role != TSR_FUSED_UNARY)) return;
     if (!can_join(plan, step, reader, chain)) return;
     step->fused[step->fused_count++] = (tsr_fused){
         .node = reader, .role = (tsr_fused_role)role, .operand = node->input_count < 2 ? -1 : 1 - chain};

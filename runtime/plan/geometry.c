@@ -27,10 +27,41 @@ tsr_shape tsr_plan_local_shape(const tsr_plan *plan, tsr_value value, tsr_place 
   return shape;
 }
 
+/* The first axis that is columns. */
+static int first_column_axis(const tsr_shape *shape) {
+  return shape->axes > 3 ? 1 : shape->axes ? shape->axes - 1 : 0;
+}
+
 void tsr_shape_matrix(const tsr_shape *shape, int64_t *rows, int64_t *cols) {
-  *rows = 1;
-  *cols = shape->axes ? shape->extent[shape->axes - 1] : 1;
-  for (int i = 0; i + 1 < shape->axes; i++) *rows *= shape->extent[i];
+  *rows = *cols = 1;
+  for (int i = 0; i < shape->axes; i++) *(i < first_column_axis(shape) ? rows : cols) *= shape->extent[i];
+}
+
+bool tsr_axis_matrix(const tsr_shape *shape, int axis, bool *along_cols, int64_t *unit) {
+  const int first = first_column_axis(shape);
+  *along_cols = axis >= first;
+  *unit = 1;
+  for (int i = axis + 1; i < (*along_cols ? shape->axes : first); i++) *unit *= shape->extent[i];
+  return axis == first || axis == 0;
+}
+
+static int64_t first_of(const tsr_plan *plan, tsr_value value, tsr_place place, int axis, int active_index) {
+  int64_t begin, end;
+  tsr_plan_range(plan, value, place, axis, active_index, &begin, &end);
+  return begin;
+}
+
+tsr_conv_geometry tsr_plan_conv(const tsr_plan *plan, const tsr_node *node, const tsr_rule *rule,
+                                int active_index) {
+  const bool input = node->op == TSR_OPERATOR_CONV_INPUT, weight = node->op == TSR_OPERATOR_CONV_WEIGHT;
+  const tsr_value x = input ? node->output : node->inputs[0], w = weight ? node->output : node->inputs[1];
+  const tsr_place x_place = input ? rule->out : rule->in[0], w_place = weight ? rule->out : rule->in[1];
+  tsr_shape inputs[2], output = tsr_plan_local_shape(plan, node->output, rule->out, active_index);
+  for (int j = 0; j < 2; j++)
+    inputs[j] = tsr_plan_local_shape(plan, node->inputs[j], rule->in[j], active_index);
+  return tsr_conv_geometry_of(
+      node, inputs, &output, tsr_graph_at(plan->graph, w)->shape.extent[0] / node->window.groups,
+      first_of(plan, w, w_place, 0, active_index), first_of(plan, x, x_place, 1, active_index));
 }
 
 int tsr_plan_buffer_panel(const tsr_plan *plan, const tsr_plan_buffer *buffer, int active_index) {

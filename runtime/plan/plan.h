@@ -9,7 +9,7 @@
 #include <tessera/plan.h>
 
 #include "base/collective_facts.h"
-#include "graph/graph.h"
+#include "graph/conv.h"
 #include "plan/cluster.h"
 
 /* A set of placements of one value, as bits. */
@@ -150,8 +150,16 @@ void tsr_plan_range(const tsr_plan *plan, tsr_value value, tsr_place place, int 
                     int64_t *begin, int64_t *end);
 /* Shape of what an active member holds. */
 tsr_shape tsr_plan_local_shape(const tsr_plan *plan, tsr_value value, tsr_place place, int active_index);
-/* A shape as rows x cols: all axes but the last are rows; a scalar is 1 x 1, [n] is 1 x n. */
+/* A shape as the matrix it is stored as, rows x cols: all axes but the last are rows; a scalar is 1 x 1, [n]
+ * is 1 x n. Of images and their weights, which have four axes, the first alone is rows: a share of batch or
+ * of channels is a block. */
 void tsr_shape_matrix(const tsr_shape *shape, int64_t *rows, int64_t *cols);
+/* How an element of an axis lies in that matrix: as `unit` columns (along_cols) or rows. False: as neither.
+ */
+bool tsr_axis_matrix(const tsr_shape *shape, int axis, bool *along_cols, int64_t *unit);
+/* What a member has of a convolution (conv, conv_input, conv_weight), computed by a rule. */
+tsr_conv_geometry tsr_plan_conv(const tsr_plan *plan, const tsr_node *node, const tsr_rule *rule,
+                                int active_index);
 /* Panel width in which an active member stores a buffer: 0 = row-major. */
 int tsr_plan_buffer_panel(const tsr_plan *plan, const tsr_plan_buffer *buffer, int active_index);
 /* Cuts a matrix into pieces no larger than the member's largest allocation: a piece holds `units` rows

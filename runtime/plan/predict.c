@@ -10,7 +10,8 @@ static const char *bound_of(const tsr_plan *plan, const tsr_step *step, int acti
   const tsr_cluster_member *member = &plan->cluster->members[plan->decision.active[active_index]];
   if (seconds <= 1.5 * member->launch_seconds) return "launch";
   double memory = bytes / member->memory_bandwidth;
-  bool product = step->kind == TSR_STEP_NODE && plan->graph->nodes[step->node].op == TSR_OPERATOR_MATMUL;
+  const tsr_operator op = step->kind == TSR_STEP_NODE ? plan->graph->nodes[step->node].op : TSR_OPERATOR_ADD;
+  bool product = op == TSR_OPERATOR_MATMUL || tsr_operator_is_conv(op);
   return product && memory < 0.7 * seconds ? "compute" : "memory";
 }
 

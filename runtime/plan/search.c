@@ -26,7 +26,7 @@ bool tsr_plan_must_split(const tsr_plan *plan, tsr_value value) {
   const tsr_graph *graph = plan->graph;
   const tsr_graph_value *at = tsr_graph_at(graph, value);
   bool can_split = false;
-  for (int axis = 0; axis < at->shape.axes; axis++) can_split |= at->shape.extent[axis] > 1;
+  for (int axis = 0; axis < tsr_shape_split_axes(&at->shape); axis++) can_split |= at->shape.extent[axis] > 1;
   if (at->kind != TSR_PARAMETER || at->shape.axes < 2 || !can_split || plan->decision.active_count == 1)
     return false;
   if (plan->options.replicate == TSR_REPLICATE_AUTO) return false;
@@ -83,9 +83,9 @@ static void add_states(const search *s, tsr_value value, tsr_place produced) {
   if (produced == TSR_PLACE_REPLICATE) return; /* every shard is a view */
   add_state(s, value, produced, tsr_place_bit(TSR_PLACE_REPLICATE));
   if (produced >= 0) return; /* another shard needs the replicated copy */
-  for (tsr_place axis = 0; axis < shape->axes; axis++)
+  for (tsr_place axis = 0; axis < tsr_shape_split_axes(shape); axis++)
     if (shape->extent[axis] > 1) add_state(s, value, produced, tsr_place_bit(axis));
-  if (shape->axes == 2) add_state(s, value, produced, tsr_place_bit(0) | tsr_place_bit(1));
+  if (tsr_shape_split_axes(shape) == 2) add_state(s, value, produced, tsr_place_bit(0) | tsr_place_bit(1));
 }
 
 static void make_states(const search *s, tsr_value value) {
@@ -93,7 +93,7 @@ static void make_states(const search *s, tsr_value value) {
   bool produced[TSR_AXES_MAX - TSR_PLACE_MAX] = {false};
   if (at->producer < 0) {
     produced[TSR_PLACE_REPLICATE - TSR_PLACE_MAX] = true;
-    for (int axis = 0; axis < at->shape.axes; axis++)
+    for (int axis = 0; axis < tsr_shape_split_axes(&at->shape); axis++)
       produced[axis - TSR_PLACE_MAX] = at->shape.extent[axis] > 1;
     if (at->pinned && at->pin.on[0].kind == TSR_SHARD) produced[at->pin.on[0].axis - TSR_PLACE_MAX] = true;
   } else {

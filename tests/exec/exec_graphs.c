@@ -24,6 +24,14 @@ void exec_pin(tsr_graph *graph, tsr_value value, int axis, int parts, const int6
   exec_ok(tsr_graph_pin(graph, value, &layout, &exec_error));
 }
 
+/* An input of the shape and type of y. */
+static tsr_value exec_like(tsr_graph *graph, const char *name, tsr_value y) {
+  const tsr_graph_value like = *tsr_graph_at(graph, y);
+  tsr_value value;
+  exec_ok(tsr_graph_leaf(graph, TSR_INPUT, name, like.dtype, &like.shape, &value, &exec_error));
+  return value;
+}
+
 static void update(tsr_graph *graph, tsr_value parameter, tsr_value gradient, double rate) {
   tsr_value next;
   exec_ok(tsr_graph_add(graph, 1, parameter, -rate, gradient, &next, &exec_error));
@@ -32,17 +40,15 @@ static void update(tsr_graph *graph, tsr_value parameter, tsr_value gradient, do
 
 void exec_extend(tsr_graph *graph, exec_mode mode, tsr_value x, tsr_value y, double rate) {
   if (mode == EXEC_FORWARD) return;
-  tsr_shape shape = tsr_graph_at(graph, y)->shape;
-  tsr_dtype dtype = tsr_graph_at(graph, y)->dtype;
   tsr_value wrt[16], gradients[16], from = y, dy = TSR_NO_VALUE;
   size_t count = 0;
   if (mode == EXEC_LOSS) {
-    tsr_value target = exec_leaf(graph, TSR_INPUT, "target", dtype, 2, shape.extent[0], shape.extent[1]);
+    tsr_value target = exec_like(graph, "target", y);
     exec_pin(graph, target, -1, 0, NULL);
     exec_ok(tsr_graph_squared_error(graph, y, target, &from, &exec_error));
     exec_output(graph, "loss", from);
   } else {
-    dy = exec_leaf(graph, TSR_INPUT, "dy", dtype, 2, shape.extent[0], shape.extent[1]);
+    dy = exec_like(graph, "dy", y);
   }
   for (uint32_t id = 1; id < graph->value_count; id++)
     if (graph->values[id].kind == TSR_PARAMETER) wrt[count++] = (tsr_value){id};

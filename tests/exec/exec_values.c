@@ -66,10 +66,73 @@ static void reduce(exec_values *values, const tsr_node *node, const matrix *in, 
   }
 }
 
+/* Every product of a convolution, added to what it belongs to: the output, or the gradient of images or
+ * weights. */
+static void convolve(exec_values *values, const tsr_node *node) {
+  const bool input = node->op == TSR_OPERATOR_CONV_INPUT, weight = node->op == TSR_OPERATOR_CONV_WEIGHT;
+  const tsr_value ids[] = {input ? node->output : node->inputs[0], weight ? node->output : node->inputs[1],
+                           input    ? node->inputs[0]
+                           : weight ? node->inputs[1]
+                                    : node->output};
+  double *data[3], *out = values->data[node->output.id];
+  const int64_t *x, *w, *y, count = tsr_shape_count(&tsr_graph_at(values->graph, node->output)->shape);
+  const tsr_window *window = &node->window;
+  for (int i = 0; i < 3; i++) data[i] = values->data[ids[i].id];
+  x = tsr_graph_at(values->graph, ids[0])->shape.extent;
+  w = tsr_graph_at(values->graph, ids[1])->shape.extent;
+  y = tsr_graph_at(values->graph, ids[2])->shape.extent;
+  double *size = calloc((size_t)count, sizeof *size);
+  for (int64_t i = 0; i < count; i++) out[i] = 0;
+  for (int64_t n = 0; n < y[0]; n++)
+    for (int64_t k = 0; k < y[1]; k++)
+      for (int64_t p = 0; p < y[2]; p++)
+        for (int64_t q = 0; q < y[3]; q++)
+          for (int64_t c = 0; c < w[1]; c++)
+            for (int64_t r = 0; r < w[2]; r++)
+              for (int64_t s = 0; s < w[3]; s++) {
+                int64_t i = p * window->stride[0] - window->padding[0] + r * window->dilation[0];
+                int64_t j = q * window->stride[1] - window->padding[1] + s * window->dilation[1];
+                int64_t channel = k / (y[1] / window->groups) * w[1] + c;
+                if (i < 0 || i >= x[2] || j < 0 || j >= x[3]) continue;
+                int64_t at[] = {((n * x[1] + channel) * x[2] + i) * x[3] + j,
+                                ((k * w[1] + c) * w[2] + r) * w[3] + s,
+                                ((n * y[1] + k) * y[2] + p) * y[3] + q};
+                int to = input ? 0 : weight ? 1 : 2, a = input ? 1 : 0, b = weight || input ? 2 : 1;
+                out[at[to]] += data[a][at[a]] * data[b][at[b]];
+                size[at[to]] += fabs(data[a][at[a]] * data[b][at[b]]);
+              }
+  for (int64_t i = 0; i < count; i++) {
+    double bias = node->input_count == 3 ? values->data[node->inputs[2].id][i / (y[2] * y[3]) % y[1]] : 0;
+    out[i] += bias;
+    note(values, size[i] + fabs(bias));
+  }
+  free(size);
+}
+
+static void sum_channels(exec_values *values, const tsr_node *node) {
+  const int64_t *a = tsr_graph_at(values->graph, node->inputs[0])->shape.extent;
+  double *out = values->data[node->output.id];
+  for (int64_t k = 0; k < a[1]; k++) {
+    double size = 0;
+    out[k] = 0;
+    for (int64_t n = 0; n < a[0]; n++)
+      for (int64_t i = 0; i < a[2] * a[3]; i++) {
+        double x = values->data[node->inputs[0].id][(n * a[1] + k) * a[2] * a[3] + i];
+        out[k] += x;
+        size += fabs(x);
+      }
+    note(values, size);
+  }
+}
+
 static void compute_node(exec_values *values, const tsr_node *node) {
   matrix in[TSR_NODE_INPUTS_MAX] = {{0}}, out = matrix_of(values, node->output);
   for (int i = 0; i < node->input_count; i++) in[i] = matrix_of(values, node->inputs[i]);
-  if (node->op == TSR_OPERATOR_MATMUL) {
+  if (tsr_operator_is_conv(node->op)) {
+    convolve(values, node);
+  } else if (node->op == TSR_OPERATOR_CHANNEL_SUM) {
+    sum_channels(values, node);
+  } else if (node->op == TSR_OPERATOR_MATMUL) {
     multiply(values, node, in, &out);
   } else if (node->op == TSR_OPERATOR_REDUCE) {
     reduce(values, node, in, &out);

@@ -206,6 +206,16 @@ typedef struct example {
 #define SCALE(f) .op = TSR_OPERATOR_SCALE, .input_count = 1, .alpha = f
 #define UNARY(f) .op = TSR_OPERATOR_UNARY, .input_count = 1, .unary = TSR_UNARY_##f
 #define SLOPE(f) .op = TSR_OPERATOR_UNARY_GRADIENT, .input_count = 2, .unary = TSR_UNARY_##f
+#define IMAGES(n, c, h, w)                                                                                   \
+  {                                                                                                          \
+    4, {n, c, h, w}, {                                                                                       \
+      0                                                                                                      \
+    }                                                                                                        \
+  }
+/* Windows of 3 x 2 elements: 5 x 6 images give 3 x 7. */
+#define WINDOW(operator, inputs, g, e0, e1)                                                                  \
+  .op = TSR_OPERATOR_##operator, .input_count = inputs,                                                      \
+  .window = {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 3}, .groups = g, .extent = {e0, e1}}
 #define REDUCE(r, i, keep)                                                                                   \
   .op = TSR_OPERATOR_REDUCE, .input_count = 1, .reduction = TSR_##r, .axis = i, .unit_axis = keep
 
@@ -257,6 +267,14 @@ static const example examples[] = {
      3,
      false},
     {{.op = TSR_OPERATOR_SQUARED_ERROR, .input_count = 2, .alpha = 0.125}, {SCALAR, SCALAR}, 1, false},
+    {{WINDOW(CONV, 2, 1, 0, 0)}, {IMAGES(4, 5, 5, 6), IMAGES(7, 5, 3, 2)}, 6, false},
+    {{WINDOW(CONV, 3, 1, 0, 0)}, {IMAGES(4, 5, 5, 6), IMAGES(7, 5, 3, 2), VECTOR(7)}, 9, false},
+    {{WINDOW(CONV, 3, 6, 0, 0)}, {IMAGES(2, 6, 5, 6), IMAGES(6, 1, 3, 2), VECTOR(6)}, 7, false},
+    {{WINDOW(CONV_INPUT, 2, 1, 5, 6)}, {IMAGES(4, 7, 3, 7), IMAGES(7, 5, 3, 2)}, 6, false},
+    {{WINDOW(CONV_INPUT, 2, 6, 5, 6)}, {IMAGES(4, 6, 3, 7), IMAGES(6, 1, 3, 2)}, 5, false},
+    {{WINDOW(CONV_WEIGHT, 2, 1, 3, 2)}, {IMAGES(4, 5, 5, 6), IMAGES(4, 7, 3, 7)}, 6, false},
+    {{WINDOW(CONV_WEIGHT, 2, 6, 3, 2)}, {IMAGES(4, 6, 5, 6), IMAGES(4, 6, 3, 7)}, 5, false},
+    {{.op = TSR_OPERATOR_CHANNEL_SUM, .input_count = 1}, {IMAGES(4, 5, 3, 7)}, 4, false},
 };
 
 static void check_example(const example *e, tsr_context *context) {
