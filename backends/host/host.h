@@ -29,6 +29,8 @@ static inline void *tsr_host_data(const tsr_matrix *matrix) {
 /* Slots of the device's table; arguments are valid. */
 tsr_status tsr_host_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
 tsr_status tsr_host_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);
+tsr_status tsr_host_conv(tsr_device *device, const tsr_conv_call *call, tsr_error *error);
+tsr_status tsr_host_pool(tsr_device *device, const tsr_pool_call *call, tsr_error *error);
 tsr_status tsr_host_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
 
 #endif

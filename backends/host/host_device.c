@@ -131,6 +131,8 @@ static const tsr_device_ops host_ops = {
     .fill_zero = host_fill_zero,
     .gemm = tsr_host_gemm,
     .map = tsr_host_map,
+    .conv = tsr_host_conv,
+    .pool = tsr_host_pool,
     .reduce = tsr_host_reduce,
     .poll = host_poll,
 };

@@ -122,6 +122,22 @@ void tsr_conv_options_init(tsr_conv_options *options);
 tsr_status tsr_graph_conv(tsr_graph *graph, tsr_value x, tsr_value w, tsr_value bias,
                           const tsr_conv_options *options, tsr_value *out, tsr_error *error);
 
+/* The largest element, or the mean, of each window of images x [N,C,H,W]; out [N,C,P,Q], P = (H + 2
+ * padding[0] - window[0]) / stride[0] + 1, rounded down, and Q likewise. What is outside of the image counts
+ * for nothing. Of equal elements the first in row-major order is the largest, and takes the gradient; NaN is
+ * larger than any number. */
+typedef struct tsr_pool_options {
+  size_t struct_size;
+  int64_t window[2];  /* rows, columns; at least 1 */
+  int64_t stride[2];  /* 0 = that of the window */
+  int64_t padding[2]; /* on both sides, less than the window */
+  bool mean;
+} tsr_pool_options;
+void tsr_pool_options_init(tsr_pool_options *options);
+#define TSR_POOL_OPTIONS(...) (&(tsr_pool_options){.struct_size = sizeof(tsr_pool_options), __VA_ARGS__})
+tsr_status tsr_graph_pool(tsr_graph *graph, tsr_value x, const tsr_pool_options *options, tsr_value *out,
+                          tsr_error *error);
+
 /* y = x w + b; w [d_in, d_out]; the bias [d_out] may be TSR_NO_VALUE. A w of i8 stands for w[i,j] * scale[j]:
  * y = (x w) * scale + b, with the parameter <name of w>_scale [d_out], f32, which is added unless the graph
  * has it; tsr_session_load fills both from weights in floating point. */

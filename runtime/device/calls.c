@@ -1,4 +1,5 @@
-/* calls.c: the front of a device's products, maps and reductions: it checks, the slots may assume. */
+/* calls.c: the front of a device's products, convolutions, maps and reductions: it checks, the slots may
+ * assume. */
 #include "device/device.h"
 
 #include <inttypes.h>
@@ -181,6 +182,80 @@ tsr_status tsr_device_reduce(tsr_device *device, const tsr_reduce_call *call, ts
   TSR_RETURN_IF_FAILED(check_reduce_out(call, error));
   TSR_RETURN_IF_FAILED(check_workspace(call->workspace, tsr_reduce_workspace_bytes(), error));
   return device->ops->reduce(device, call, error);
+}
+
+/* Along rows (0) or columns (1). */
+static tsr_status check_conv_axis(const tsr_conv_call *call, int axis, tsr_error *error) {
+  const int64_t image = axis ? call->w : call->h, size = axis ? call->s : call->r,
+                places = axis ? call->q : call->p;
+  const int64_t stride = call->stride[axis], padding = call->padding[axis], dilation = call->dilation[axis];
+  int64_t reach, room = 0;
+  const bool fits = image >= 1 && size >= 1 && stride >= 1 && padding >= 0 && dilation >= 1 &&
+                    tsr_multiply_fits(size - 1, dilation, &reach) && tsr_multiply_fits(padding, 2, &room) &&
+                    !__builtin_add_overflow(room, image, &room) && room > reach;
+  if (fits && places == (room - reach - 1) / stride + 1) return TSR_OK;
+  return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                  "convolution of %" PRId64 " %s by a window of %" PRId64 ", stride %" PRId64
+                  ", padding %" PRId64 ", dilation %" PRId64 " does not give %" PRId64,
+                  image, axis ? "columns" : "rows", size, stride, padding, dilation, places);
+}
+
+static tsr_status check_conv_shapes(const tsr_conv_call *call, tsr_error *error) {
+  const bool sums = call->kind == TSR_CONV_BIAS_GRADIENT, forward = call->kind == TSR_CONV_FORWARD;
+  int64_t c, k, of_x, of_y, of_weight;
+  const bool fits =
+      tsr_multiply_fits(call->groups, call->c, &c) && tsr_multiply_fits(call->groups, call->k, &k) &&
+      tsr_multiply_fits(call->h, call->w, &of_x) && tsr_multiply_fits(of_x, c, &of_x) &&
+      tsr_multiply_fits(call->p, call->q, &of_y) && tsr_multiply_fits(of_y, k, &of_y) &&
+      tsr_multiply_fits(call->r, call->s, &of_weight) && tsr_multiply_fits(of_weight, call->c, &of_weight);
+  if (call->groups < 1 || call->n < 1 || call->c < 1 || call->k < 1 || !fits)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "convolution of n = %" PRId64 ", groups = %" PRId64 ", c = %" PRId64 ", k = %" PRId64
+                    ": each must be at least 1, and images below 2^63 elements",
+                    call->n, call->groups, call->c, call->k);
+  TSR_RETURN_IF_FAILED(check_shape(&call->y, "y", call->dtype, call->n, of_y, 0, error));
+  if (sums || (forward && call->bias.buffer))
+    TSR_RETURN_IF_FAILED(check_shape(&call->bias, "bias", call->dtype, 1, k, 0, error));
+  if (sums) return TSR_OK;
+  TSR_RETURN_IF_FAILED(check_shape(&call->x, "x", call->dtype, call->n, of_x, 0, error));
+  return check_shape(&call->weight, "weight", call->dtype, k, of_weight, 0, error);
+}
+
+tsr_status tsr_device_conv(tsr_device *device, const tsr_conv_call *call, tsr_error *error) {
+  if ((unsigned)call->kind > TSR_CONV_BIAS_GRADIENT || (unsigned)call->unary >= TSR_UNARY_COUNT)
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "convolution of kind %d and unary %d: at most %d and %d", (int)call->kind,
+                    (int)call->unary, TSR_CONV_BIAS_GRADIENT, TSR_UNARY_COUNT - 1);
+  TSR_RETURN_IF_FAILED(check_dtype(device, call->dtype, error));
+  for (int axis = 0; axis < 2; axis++) TSR_RETURN_IF_FAILED(check_conv_axis(call, axis, error));
+  TSR_RETURN_IF_FAILED(check_conv_shapes(call, error));
+  return device->ops->conv(device, call, error);
+}
+
+static tsr_status check_windows(const tsr_pool_call *call, tsr_error *error) {
+  const int64_t image[] = {call->h, call->w}, size[] = {call->r, call->s}, places[] = {call->p, call->q};
+  for (int i = 0; i < 2; i++) {
+    bool fits = size[i] >= 1 && call->stride[i] >= 1 && call->padding[i] >= 0 && call->padding[i] < size[i] &&
+                image[i] >= 1 && image[i] + 2 * call->padding[i] >= size[i];
+    if (fits && places[i] == (image[i] + 2 * call->padding[i] - size[i]) / call->stride[i] + 1) continue;
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
+                    "pooling %" PRId64 " %s by windows of %" PRId64 ", stride %" PRId64 ", padding %" PRId64
+                    " does not give %" PRId64,
+                    image[i], i ? "columns" : "rows", size[i], call->stride[i], call->padding[i], places[i]);
+  }
+  return TSR_OK;
+}
+
+tsr_status tsr_device_pool(tsr_device *device, const tsr_pool_call *call, tsr_error *error) {
+  const bool gradient = call->gradient;
+  TSR_RETURN_IF_FAILED(check_dtype(device, call->dtype, error));
+  TSR_RETURN_IF_FAILED(check_windows(call, error));
+  const int64_t of_x = call->c * call->h * call->w, of_y = call->c * call->p * call->q;
+  TSR_RETURN_IF_FAILED(check_shape(&call->x, "x", call->dtype, call->n, of_x, 0, error));
+  if (gradient) TSR_RETURN_IF_FAILED(check_shape(&call->y, "y", call->dtype, call->n, of_y, 0, error));
+  TSR_RETURN_IF_FAILED(
+      check_shape(&call->out, "out", call->dtype, call->n, gradient ? of_x : of_y, 0, error));
+  return device->ops->pool(device, call, error);
 }
 
 /* Some drivers give every command a nanosecond. Commands cannot take longer than the host saw (clocks may

@@ -77,7 +77,7 @@ static inline bool tsr_epilogue_is_empty(const tsr_epilogue *epilogue) {
  * All extents, strides and dilations > 0, padding >= 0, p = (h + 2 padding - dilation (r - 1) - 1) / stride +
  * 1, rounded down, and q likewise. Each row may have a leading dimension of its own; the operands do not
  * overlap. bias [1, groups * k], in FORWARD left out if it has no buffer. dtype f32 or f64; sums are in it.
- * workspace holds tsr_conv_workspace_bytes(), NULL if that is 0. */
+ */
 typedef enum tsr_conv_kind {
   TSR_CONV_FORWARD,
   TSR_CONV_INPUT_GRADIENT,
@@ -92,8 +92,25 @@ typedef struct tsr_conv_call {
   tsr_matrix x, weight, y, bias;
   bool activate; /* FORWARD: whether unary is applied */
   tsr_unary unary;
-  tsr_buffer *workspace;
 } tsr_conv_call;
+
+/* The largest element (MAX) or the mean (SUM) of each window of r x s elements, or the gradient of that;
+ * images as above. What of a window is outside of its image counts for nothing.
+ *
+ *     out [n, c * p * q] from x [n, c * h * w]                        gradient: out [n, c * h * w] from x and
+ * y [n, c * p * q]
+ *
+ * All extents and strides > 0, 0 <= padding < r (s), p = (h + 2 padding - r) / stride + 1, rounded down, q
+ * likewise. Of equal elements the first in row-major order is the largest; NaN is larger than any number.
+ * Row-major operands apart. */
+typedef struct tsr_pool_call {
+  bool gradient;
+  tsr_reduction reduction;
+  tsr_dtype dtype;
+  int64_t n, c, h, w, r, s, p, q;
+  int64_t stride[2], padding[2]; /* of rows, of columns */
+  tsr_matrix x, y, out;
+} tsr_pool_call;
 
 /* out[r,c] over out.rows x out.cols; every operand row-major or panels. An operand with rows (cols) = 1 is
  * broadcast over rows (cols). out may be a or b, at the same place.
@@ -177,6 +194,7 @@ typedef struct tsr_device_ops {
   tsr_status (*map)(tsr_device *device, const tsr_map_call *call, tsr_error *error);
   tsr_status (*reduce)(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
   tsr_status (*conv)(tsr_device *device, const tsr_conv_call *call, tsr_error *error);
+  tsr_status (*pool)(tsr_device *device, const tsr_pool_call *call, tsr_error *error);
   /* Starts what was enqueued; *idle = all has ended. A failure of an earlier command is reported here. */
   tsr_status (*poll)(tsr_device *device, bool *idle, tsr_error *error);
   /* Sets an empty mark behind what was enqueued last. All three NULL = every call has ended when it returns.
@@ -260,9 +278,8 @@ tsr_status tsr_device_fill_zero(tsr_device *device, tsr_buffer *buffer, size_t o
 tsr_status tsr_device_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
 tsr_status tsr_device_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);
 tsr_status tsr_device_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
+tsr_status tsr_device_pool(tsr_device *device, const tsr_pool_call *call, tsr_error *error);
 tsr_status tsr_device_conv(tsr_device *device, const tsr_conv_call *call, tsr_error *error);
-/* Bytes that a call may use beside its operands, the most on any device: 0 if it needs none. */
-size_t tsr_conv_workspace_bytes(const tsr_conv_call *call);
 
 /* Seconds of a span by the device's clock, of commands that took `host_seconds` by the host's, from before
  * the first was enqueued until the last was waited for. 0: the device does not say, or it cannot be right.

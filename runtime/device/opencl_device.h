@@ -131,6 +131,8 @@ void tsr_opencl_mark_drop(tsr_device *device, tsr_device_mark *mark);
 /* Launchers, one file each. */
 tsr_status tsr_opencl_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
 tsr_status tsr_opencl_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);
+tsr_status tsr_opencl_conv(tsr_device *device, const tsr_conv_call *call, tsr_error *error);
+tsr_status tsr_opencl_pool(tsr_device *device, const tsr_pool_call *call, tsr_error *error);
 tsr_status tsr_opencl_reduce(tsr_device *device, const tsr_reduce_call *call, tsr_error *error);
 
 #endif

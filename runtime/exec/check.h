@@ -66,7 +66,7 @@ tsr_status tsr_check_elements_after(tsr_session *session, tsr_local *local, cons
 
 void tsr_check_elements_drop(tsr_step_probe *probe);
 
-/* Of a convolution or a channel_sum (check_images.c): how many elements of its output are looked at, and what
+/* Of what works on images (check_images.c): how many elements of its output are looked at, and what
  * they are expected to be. */
 int64_t tsr_check_images_limit(const tsr_plan *plan, const tsr_step *step, int active_index);
 tsr_status tsr_check_images_expect(const tsr_plan *plan, const tsr_step *step, int active_index,

@@ -16,7 +16,8 @@ enum {
 };
 
 static bool is_images(const tsr_node *node) {
-  return tsr_operator_is_conv(node->op) || node->op == TSR_OPERATOR_CHANNEL_SUM;
+  return tsr_operator_is_conv(node->op) || node->op == TSR_OPERATOR_CHANNEL_SUM ||
+         node->op == TSR_OPERATOR_POOL || node->op == TSR_OPERATOR_POOL_GRADIENT;
 }
 
 static bool is_reduction(const tsr_node *node) {

@@ -23,7 +23,7 @@ static double products_per_element(const tsr_node *node, const tsr_conv_geometry
 int64_t tsr_check_images_limit(const tsr_plan *plan, const tsr_step *step, int active_index) {
   const double most = 1 << 26; /* products: about a second */
   const tsr_node *node = &plan->graph->nodes[step->node];
-  if (node->op == TSR_OPERATOR_CHANNEL_SUM) return INT64_MAX;
+  if (!tsr_operator_is_conv(node->op)) return INT64_MAX;
   const tsr_rule rule = tsr_check_rule(plan, step->node);
   const tsr_conv_geometry g = tsr_plan_conv(plan, node, &rule, active_index);
   double limit = most / (products_per_element(node, &g) + 1);
@@ -44,14 +44,16 @@ tsr_status tsr_check_images_expect(const tsr_plan *plan, const tsr_step *step, i
   tsr_status status = TSR_OK;
   const tsr_node *node = &plan->graph->nodes[step->node];
   const tsr_rule rule = tsr_check_rule(plan, step->node);
-  const bool input = node->op == TSR_OPERATOR_CONV_INPUT, sum = node->op == TSR_OPERATOR_CHANNEL_SUM;
+  const bool input = node->op == TSR_OPERATOR_CONV_INPUT;
   const bool adds = node->input_count == 3 && (!rule.one_owner[2] || active_index == 0);
   tsr_oracle_value in[TSR_NODE_INPUTS_MAX] = {{0}};
   for (int j = 0; j < node->input_count; j++) TSR_TRY(read_images(device, &inputs[j], &in[j], error));
-  if (sum) {
-    tsr_shape shape = tsr_plan_local_shape(plan, node->inputs[0], rule.in[0], active_index);
-    tsr_shape out = tsr_plan_local_shape(plan, node->output, rule.out, active_index);
-    tsr_operator_rules_of(node->op)->evaluate(node, &shape, &out, in, epsilon,
+  if (!tsr_operator_is_conv(node->op)) { /* whole: channel_sum, pool and its gradient are quick */
+    tsr_shape shapes[TSR_NODE_INPUTS_MAX],
+        shape = tsr_plan_local_shape(plan, node->output, rule.out, active_index);
+    for (int j = 0; j < node->input_count; j++)
+      shapes[j] = tsr_plan_local_shape(plan, node->inputs[j], rule.in[j], active_index);
+    tsr_operator_rules_of(node->op)->evaluate(node, shapes, &shape, in, epsilon,
                                               (tsr_oracle_value){probe->expected, probe->bound});
     goto done;
   }

@@ -306,6 +306,7 @@ static const tsr_launcher launchers[TSR_OPERATOR_COUNT] = {
     [TSR_OPERATOR_REDUCE] = launch_reduce,        [TSR_OPERATOR_SQUARED_ERROR] = launch_squared_error,
     [TSR_OPERATOR_CONV] = tsr_launch_conv,        [TSR_OPERATOR_CONV_INPUT] = tsr_launch_conv,
     [TSR_OPERATOR_CONV_WEIGHT] = tsr_launch_conv, [TSR_OPERATOR_CHANNEL_SUM] = tsr_launch_channel_sum,
+    [TSR_OPERATOR_POOL] = tsr_launch_pool,        [TSR_OPERATOR_POOL_GRADIENT] = tsr_launch_pool,
 };
 
 tsr_status tsr_launch_node(const tsr_launch *launch, tsr_error *error) {

@@ -39,6 +39,7 @@ typedef tsr_status (*tsr_launcher)(const tsr_launch *launch, tsr_error *error);
 
 /* In launch_conv.c. */
 tsr_status tsr_launch_conv(const tsr_launch *launch, tsr_error *error);
+tsr_status tsr_launch_pool(const tsr_launch *launch, tsr_error *error);
 tsr_status tsr_launch_channel_sum(const tsr_launch *launch, tsr_error *error);
 
 /* Enqueues the node. */

@@ -1,4 +1,5 @@
-/* exec/launch_conv.c: convolutions: a member's channels, group by group, become calls to the device. */
+/* exec/launch_conv.c: what works on images: convolutions, whose channels become calls to the device group by
+ * group, and pooling. */
 #include "exec/launch.h"
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -58,8 +59,7 @@ static tsr_conv_call call_of(const tsr_launch *launch, const tsr_conv_geometry *
                         .r = g->r,
                         .s = g->s,
                         .p = g->p,
-                        .q = g->q,
-                        .workspace = launch->workspace};
+                        .q = g->q};
   for (int i = 0; i < 2; i++) {
     call.stride[i] = g->window->stride[i];
     call.padding[i] = g->window->padding[i];
@@ -173,7 +173,40 @@ tsr_status tsr_launch_channel_sum(const tsr_launch *launch, tsr_error *error) {
                         .stride = {1, 1},
                         .dilation = {1, 1},
                         .y = tsr_tensor_block(a, 0, a->rows, 0, a->cols),
-                        .bias = tsr_tensor_block(&launch->output, 0, 1, 0, launch->output.cols),
-                        .workspace = launch->workspace};
+                        .bias = tsr_tensor_block(&launch->output, 0, 1, 0, launch->output.cols)};
   return tsr_device_conv(launch->device, &call, error);
+}
+
+tsr_status tsr_launch_pool(const tsr_launch *launch, tsr_error *error) {
+  const tsr_node *node = launch->node;
+  const bool gradient = node->op == TSR_OPERATOR_POOL_GRADIENT;
+  const tsr_tensor *x = &launch->inputs[0], *y = gradient ? &launch->inputs[1] : NULL, *out = &launch->output;
+  tsr_shape images =
+      tsr_plan_local_shape(launch->plan, node->inputs[0], launch->rule->in[0], launch->active_index);
+  const int64_t *places =
+      tsr_graph_at(launch->plan->graph, gradient ? node->inputs[1] : node->output)->shape.extent;
+  if (tsr_tensor_is_empty(out)) return TSR_OK;
+  tsr_pool_call call = {.gradient = gradient,
+                        .reduction = node->reduction,
+                        .dtype = out->dtype,
+                        .c = images.extent[1],
+                        .h = images.extent[2],
+                        .w = images.extent[3],
+                        .r = node->window.extent[0],
+                        .s = node->window.extent[1],
+                        .p = places[2],
+                        .q = places[3]};
+  for (int i = 0; i < 2; i++) {
+    call.stride[i] = node->window.stride[i];
+    call.padding[i] = node->window.padding[i];
+  }
+  for (int64_t first = 0; first < out->rows; first += call.n) {
+    int64_t last = smaller(tsr_tensor_next_row(x, first), tsr_tensor_next_row(out, first));
+    call.n = (y ? smaller(last, tsr_tensor_next_row(y, first)) : last) - first;
+    call.x = tsr_tensor_block(x, first, call.n, 0, x->cols);
+    if (y) call.y = tsr_tensor_block(y, first, call.n, 0, y->cols);
+    call.out = tsr_tensor_block(out, first, call.n, 0, out->cols);
+    TSR_RETURN_IF_FAILED(tsr_device_pool(launch->device, &call, error));
+  }
+  return TSR_OK;
 }

@@ -25,13 +25,15 @@ static tsr_status check_view(const tsr_session *session, const tsr_local *local,
     return tsr_fail(error, TSR_ERROR_UNSUPPORTED, "%s has 3 axes: 1, 2 or 4 can be transferred", name);
   *row_stride = own.axes > 1 ? array->stride[0] : 0;
   *col_stride = own.axes ? array->stride[own.axes - 1] : 0;
-  if (own.axes < 4 || (array->stride[3] == 1 && array->stride[2] == own.extent[3] &&
-                       array->stride[1] == own.extent[2] * own.extent[3]))
+  const int64_t step = *col_stride, pixels = own.axes < 4 ? 0 : own.extent[2] * own.extent[3];
+  if (own.axes < 4 || (array->stride[2] == step * own.extent[3] && array->stride[1] == step * pixels))
     return TSR_OK;
-  return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
-                  "%s: an image must be dense: strides of its axes 1, 2, 3 are to be %lld, "
-                  "%lld, 1",
-                  name, (long long)(own.extent[2] * own.extent[3]), (long long)own.extent[3]);
+  return tsr_fail(
+      error, TSR_ERROR_UNSUPPORTED,
+      "%s: an image must be without gaps: strides of its axes 1 and 2 are to be %lld and %lld times that of "
+      "axis 3, not %lld and %lld to %lld",
+      name, (long long)pixels, (long long)own.extent[3], (long long)array->stride[1],
+      (long long)array->stride[2], (long long)step);
 }
 
 /* Finds the local and checks that it holds the value. */

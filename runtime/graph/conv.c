@@ -32,7 +32,8 @@ bool tsr_operator_is_conv(tsr_operator op) {
   return op == TSR_OPERATOR_CONV || op == TSR_OPERATOR_CONV_INPUT || op == TSR_OPERATOR_CONV_WEIGHT;
 }
 
-static tsr_status check_images(const tsr_graph *graph, tsr_value value, const char *role, tsr_error *error) {
+tsr_status tsr_conv_check_images(const tsr_graph *graph, tsr_value value, const char *role,
+                                 tsr_error *error) {
   int axes = tsr_graph_at(graph, value)->shape.axes;
   if (axes == 4) return TSR_OK;
   return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s, %s, has %d axes, 4 are needed", role,
@@ -42,37 +43,47 @@ static tsr_status check_images(const tsr_graph *graph, tsr_value value, const ch
 enum { WINDOW_MAX = 1 << 30 }; /* of any number, so that places in an image fit 64 bits */
 
 static tsr_status check_window(const tsr_window *window, tsr_error *error) {
-  static const char *const names[] = {"rows", "columns"};
   for (int i = 0; i < 2; i++) {
-    const int64_t numbers[] = {window->stride[i], window->dilation[i], window->padding[i] + 1};
-    static const char *const what[] = {"stride", "dilation", "padding"};
+    const struct {
+      const char *what;
+      int64_t number, low;
+    } limits[] = {{"stride", window->stride[i], 1},
+                  {"dilation", window->dilation[i], 1},
+                  {"padding", window->padding[i], 0}};
     for (int j = 0; j < 3; j++)
-      if (numbers[j] < 1 || numbers[j] > WINDOW_MAX)
-        return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s of %s is %lld, expected %d to %d", what[j],
-                        names[i], (long long)(numbers[j] - (j == 2)), j < 2, WINDOW_MAX - (j == 2));
+      if (limits[j].number < limits[j].low || limits[j].number > WINDOW_MAX)
+        return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s of %s is %lld, expected %lld to %d",
+                        limits[j].what, i ? "columns" : "rows", (long long)limits[j].number,
+                        (long long)limits[j].low, WINDOW_MAX);
   }
   if (window->groups >= 1) return TSR_OK;
   return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "groups is %lld, at least 1 is needed",
                   (long long)window->groups);
 }
 
-/* Places of a window of `size` elements in an image of `extent`, along axis i (0 rows, 1 columns). */
-static tsr_status places(const tsr_window *window, int i, int64_t extent, int64_t size, int64_t *out,
-                         tsr_error *error) {
-  int64_t reach;
-  if (extent > WINDOW_MAX || !tsr_multiply_fits(size - 1, window->dilation[i], &reach) || reach > WINDOW_MAX)
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                    "%s of images %lld, of the window %lld, dilation %lld: too large", i ? "columns" : "rows",
-                    (long long)extent, (long long)size, (long long)window->dilation[i]);
-  int64_t room = extent + 2 * window->padding[i] - reach - 1;
-  if (room < 0)
-    return tsr_fail(
-        error, TSR_ERROR_INVALID_ARGUMENT,
-        "the window of %lld %s with dilation %lld is larger than the image of %lld with padding %lld on "
-        "both sides: nothing would be computed",
-        (long long)size, i ? "columns" : "rows", (long long)window->dilation[i], (long long)extent,
-        (long long)window->padding[i]);
-  *out = room / window->stride[i] + 1;
+tsr_status tsr_window_places(const tsr_window *window, const int64_t *image, const int64_t *size,
+                             int64_t *out, tsr_error *error) {
+  static const char *const names[] = {"rows", "columns"};
+  TSR_RETURN_IF_FAILED(check_window(window, error));
+  for (int i = 0; i < 2; i++) {
+    int64_t reach;
+    if (size[i] < 1 || image[i] > WINDOW_MAX ||
+        !tsr_multiply_fits(size[i] - 1, window->dilation[i], &reach) || reach > WINDOW_MAX)
+      return tsr_fail(
+          error, TSR_ERROR_INVALID_ARGUMENT,
+          "%s: %lld of images, windows of %lld with dilation %lld: windows have at least 1, and all of it "
+          "is at most %d",
+          names[i], (long long)image[i], (long long)size[i], (long long)window->dilation[i], WINDOW_MAX);
+    int64_t room = image[i] + 2 * window->padding[i] - reach - 1;
+    if (room < 0)
+      return tsr_fail(
+          error, TSR_ERROR_INVALID_ARGUMENT,
+          "the window of %lld %s with dilation %lld is larger than the image of %lld with padding %lld on "
+          "both sides: nothing would be computed",
+          (long long)size[i], names[i], (long long)window->dilation[i], (long long)image[i],
+          (long long)window->padding[i]);
+    out[i] = room / window->stride[i] + 1;
+  }
   return TSR_OK;
 }
 
@@ -97,20 +108,18 @@ static tsr_shape shape_of_images(int64_t n, int64_t c, int64_t h, int64_t w) {
 /* y of x and w. */
 static tsr_status output_shape(const tsr_window *window, const tsr_shape *x, const tsr_shape *w,
                                tsr_shape *out, tsr_error *error) {
-  int64_t p, q;
-  TSR_RETURN_IF_FAILED(check_window(window, error));
+  int64_t places[2];
+  TSR_RETURN_IF_FAILED(tsr_window_places(window, x->extent + 2, w->extent + 2, places, error));
   TSR_RETURN_IF_FAILED(check_channels(window, x->extent[1], w->extent[1], w->extent[0], error));
-  TSR_RETURN_IF_FAILED(places(window, 0, x->extent[2], w->extent[2], &p, error));
-  TSR_RETURN_IF_FAILED(places(window, 1, x->extent[3], w->extent[3], &q, error));
-  *out = shape_of_images(x->extent[0], w->extent[0], p, q);
+  *out = shape_of_images(x->extent[0], w->extent[0], places[0], places[1]);
   return TSR_OK;
 }
 
 static tsr_status conv_shape(const tsr_graph *graph, const tsr_node *node, tsr_dtype *dtype, tsr_shape *out,
                              tsr_error *error) {
   (void)dtype;
-  TSR_RETURN_IF_FAILED(check_images(graph, node->inputs[0], "x", error));
-  TSR_RETURN_IF_FAILED(check_images(graph, node->inputs[1], "w", error));
+  TSR_RETURN_IF_FAILED(tsr_conv_check_images(graph, node->inputs[0], "x", error));
+  TSR_RETURN_IF_FAILED(tsr_conv_check_images(graph, node->inputs[1], "w", error));
   const tsr_shape *w = &tsr_graph_at(graph, node->inputs[1])->shape;
   TSR_RETURN_IF_FAILED(
       output_shape(&node->window, &tsr_graph_at(graph, node->inputs[0])->shape, w, out, error));
@@ -144,8 +153,8 @@ static tsr_status conv_input_shape(const tsr_graph *graph, const tsr_node *node,
                                    tsr_shape *out, tsr_error *error) {
   (void)dtype;
   int64_t c;
-  TSR_RETURN_IF_FAILED(check_images(graph, node->inputs[0], "the gradient of the output", error));
-  TSR_RETURN_IF_FAILED(check_images(graph, node->inputs[1], "w", error));
+  TSR_RETURN_IF_FAILED(tsr_conv_check_images(graph, node->inputs[0], "the gradient of the output", error));
+  TSR_RETURN_IF_FAILED(tsr_conv_check_images(graph, node->inputs[1], "w", error));
   TSR_RETURN_IF_FAILED(check_extent(&node->window, error));
   const tsr_shape *dy = &tsr_graph_at(graph, node->inputs[0])->shape,
                   *w = &tsr_graph_at(graph, node->inputs[1])->shape;
@@ -157,8 +166,8 @@ static tsr_status conv_input_shape(const tsr_graph *graph, const tsr_node *node,
 static tsr_status conv_weight_shape(const tsr_graph *graph, const tsr_node *node, tsr_dtype *dtype,
                                     tsr_shape *out, tsr_error *error) {
   (void)dtype;
-  TSR_RETURN_IF_FAILED(check_images(graph, node->inputs[0], "x", error));
-  TSR_RETURN_IF_FAILED(check_images(graph, node->inputs[1], "the gradient of the output", error));
+  TSR_RETURN_IF_FAILED(tsr_conv_check_images(graph, node->inputs[0], "x", error));
+  TSR_RETURN_IF_FAILED(tsr_conv_check_images(graph, node->inputs[1], "the gradient of the output", error));
   TSR_RETURN_IF_FAILED(check_extent(&node->window, error));
   const tsr_shape *x = &tsr_graph_at(graph, node->inputs[0])->shape,
                   *dy = &tsr_graph_at(graph, node->inputs[1])->shape;
@@ -170,7 +179,7 @@ static tsr_status conv_weight_shape(const tsr_graph *graph, const tsr_node *node
 static tsr_status channel_sum_shape(const tsr_graph *graph, const tsr_node *node, tsr_dtype *dtype,
                                     tsr_shape *out, tsr_error *error) {
   (void)dtype;
-  TSR_RETURN_IF_FAILED(check_images(graph, node->inputs[0], "a", error));
+  TSR_RETURN_IF_FAILED(tsr_conv_check_images(graph, node->inputs[0], "a", error));
   *out = tsr_shape_of(1, tsr_graph_at(graph, node->inputs[0])->shape.extent[1], 0);
   return TSR_OK;
 }

@@ -18,6 +18,13 @@ typedef struct tsr_conv_geometry {
 
 bool tsr_operator_is_conv(tsr_operator op);
 
+/* `value` has the four axes of images; role: what messages call it. */
+tsr_status tsr_conv_check_images(const tsr_graph *graph, tsr_value value, const char *role, tsr_error *error);
+/* In how many places a window of size[0] x size[1] elements is laid on an image[0] x image[1] one: out[0] x
+ * out[1]. */
+tsr_status tsr_window_places(const tsr_window *window, const int64_t *image, const int64_t *size,
+                             int64_t *out, tsr_error *error);
+
 /* Of a node conv, conv_input or conv_weight, whose operands have these shapes on a member that holds output
  * channels from k_first on and input channels from c_first on, k_group of them in each group (all three mean
  * something where there are groups). window stays the node's. */

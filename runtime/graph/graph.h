@@ -27,7 +27,9 @@ enum { TSR_NODE_INPUTS_MAX = 3, TSR_RULES_MAX = 16, TSR_LINKS_MAX = 12 };
   X(CONV, "conv")                     /* images a with weights b, + bias c: graph/conv.h */                  \
   X(CONV_INPUT, "conv_input")         /* gradient of the images, from that of the output, a, and b */        \
   X(CONV_WEIGHT, "conv_weight")       /* gradient of the weights, from images a and the output's, b */       \
-  X(CHANNEL_SUM, "channel_sum")       /* sum of images over all but the channels */
+  X(CHANNEL_SUM, "channel_sum")       /* sum of images over all but the channels */                          \
+  X(POOL, "pool")                     /* largest or mean element of each window */                           \
+  X(POOL_GRADIENT, "pool_gradient")   /* gradient of images a, from b, that of what pool gives */
 typedef enum tsr_operator {
 #define TSR_OPERATOR_ENUM(name, text) TSR_OPERATOR_##name,
   TSR_OPERATOR_LIST(TSR_OPERATOR_ENUM)
@@ -39,7 +41,9 @@ typedef enum tsr_operator {
 typedef struct tsr_window {
   int64_t stride[2], padding[2], dilation[2]; /* of rows, of columns */
   int64_t groups;
-  int64_t extent[2]; /* what the inputs do not tell: of conv_input H, W; of conv_weight R, S; else 0 */
+  int64_t extent[2]; /* what the inputs do not tell: of conv_input H, W; of conv_weight R, S; of pool the
+                      * window; else 0
+                      */
 } tsr_window;
 
 typedef struct tsr_node {
@@ -154,7 +158,8 @@ typedef struct tsr_operator_rules {
 /* One file each: matmul.c, add.c, ... */
 extern const tsr_operator_rules tsr_matmul_rules, tsr_add_rules, tsr_multiply_rules, tsr_scale_rules,
     tsr_unary_rules, tsr_unary_gradient_rules, tsr_reduce_rules, tsr_squared_error_rules, tsr_conv_rules,
-    tsr_conv_input_rules, tsr_conv_weight_rules, tsr_channel_sum_rules;
+    tsr_conv_input_rules, tsr_conv_weight_rules, tsr_channel_sum_rules, tsr_pool_rules,
+    tsr_pool_gradient_rules;
 const tsr_operator_rules *tsr_operator_rules_of(tsr_operator op);
 
 static inline const tsr_graph_value *tsr_graph_at(const tsr_graph *graph, tsr_value value) {

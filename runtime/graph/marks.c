@@ -31,9 +31,9 @@ static tsr_status check_pin(const tsr_graph *graph, tsr_value value, const tsr_l
                     "%s cannot be pinned to placement %d: replicate (%d) and shard (%d) can",
                     tsr_graph_describe(graph, value).text, (int)on->kind, TSR_REPLICATE, TSR_SHARD);
   if (on->kind == TSR_SHARD && (on->axis < 0 || on->axis >= tsr_shape_split_axes(&v->shape)))
-    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT,
-                    "%s cannot be split on axis %d: %d axes can be split, the first ones",
-                    tsr_graph_describe(graph, value).text, on->axis, tsr_shape_split_axes(&v->shape));
+    return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "%s cannot be split on axis %d: it has %d axes%s",
+                    tsr_graph_describe(graph, value).text, on->axis, v->shape.axes,
+                    v->shape.axes > 3 ? ", of which 0 and 1 can be split" : "");
   return TSR_OK;
 }
 

@@ -14,6 +14,8 @@ static const tsr_operator_rules *const operators[TSR_OPERATOR_COUNT] = {
     [TSR_OPERATOR_CONV_INPUT] = &tsr_conv_input_rules,
     [TSR_OPERATOR_CONV_WEIGHT] = &tsr_conv_weight_rules,
     [TSR_OPERATOR_CHANNEL_SUM] = &tsr_channel_sum_rules,
+    [TSR_OPERATOR_POOL] = &tsr_pool_rules,
+    [TSR_OPERATOR_POOL_GRADIENT] = &tsr_pool_gradient_rules,
 };
 
 const tsr_operator_rules *tsr_operator_rules_of(tsr_operator op) {

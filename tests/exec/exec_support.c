@@ -167,13 +167,17 @@ static void compare_member(exec_rig *rig, int member, int index, tsr_value value
   int64_t rows, cols, all_rows, all_cols, begin = 0, end;
   tsr_shape_matrix(&own, &rows, &cols);
   tsr_shape_matrix(&whole, &all_rows, &all_cols);
-  if (place >= 0) tsr_plan_range(plan, value, place, place, index, &begin, &end);
-  int64_t row0 = place == 0 && whole.axes == 2 ? begin : 0,
-          col0 = place == whole.axes - 1 && place >= 0 ? begin : 0;
+  int64_t row0 = 0, col0 = 0, unit;
+  bool along_cols;
+  if (place >= 0) {
+    tsr_plan_range(plan, value, place, place, index, &begin, &end);
+    assert_true(tsr_axis_matrix(&whole, place, &along_cols, &unit));
+    *(along_cols ? &col0 : &row0) = begin * unit;
+  }
   double *data = calloc((size_t)(rows * (3 * cols + 1) + 1), sizeof *data);
-  tsr_array array = {.data = data, .dtype = TSR_F64, .shape = own};
-  if (own.axes == 2) array.stride[0] = 3 * cols + 1;
-  if (own.axes) array.stride[own.axes - 1] = 3;
+  tsr_array array = tsr_array_dense(data, TSR_F64, &own);
+  for (int i = 0; i < own.axes; i++) array.stride[i] *= 3;
+  if (own.axes > 1) array.stride[0] = 3 * cols + 1;
   exec_ok(tsr_session_read(rig->session, member, value, &array, &exec_error));
   for (int64_t r = 0; r < rows; r++)
     for (int64_t c = 0; c < cols; c++) {

@@ -216,6 +216,10 @@ typedef struct example {
 #define WINDOW(operator, inputs, g, e0, e1)                                                                  \
   .op = TSR_OPERATOR_##operator, .input_count = inputs,                                                      \
   .window = {.stride = {2, 1}, .padding = {1, 2}, .dilation = {1, 3}, .groups = g, .extent = {e0, e1}}
+/* Windows of 3 x 2 elements that overlap: 6 x 7 images give 3 x 6. */
+#define POOLED(operator, r, inputs)                                                                          \
+  .op = TSR_OPERATOR_##operator, .input_count = inputs, .reduction = TSR_##r,                                \
+  .window = {.stride = {2, 1}, .padding = {1, 0}, .dilation = {1, 1}, .groups = 1, .extent = {3, 2}}
 #define REDUCE(r, i, keep)                                                                                   \
   .op = TSR_OPERATOR_REDUCE, .input_count = 1, .reduction = TSR_##r, .axis = i, .unit_axis = keep
 
@@ -234,7 +238,7 @@ static const example examples[] = {
     {{SUM}, {MATRIX(M, N), SCALAR}, 6, false},
     {{SUM}, {SCALAR, SCALAR}, 4, false},
     {{SUM}, {{3, {3, M, N}, {0}}, MATRIX(M, 1)}, 7, false},
-    {{SUM}, {{4, {2, 3, M, N}, {0}}, {4, {2, 1, M, N}, {0}}}, 8, false},
+    {{SUM}, {{4, {2, 3, M, N}, {0}}, {4, {2, 1, M, N}, {0}}}, 6, false},
     {{TIMES}, {MATRIX(M, N), MATRIX(M, N)}, 5, false},
     {{TIMES}, {MATRIX(M, N), VECTOR(N)}, 5, false},
     {{TIMES}, {MATRIX(M, N), MATRIX(1, N)}, 5, false},
@@ -275,6 +279,10 @@ static const example examples[] = {
     {{WINDOW(CONV_WEIGHT, 2, 1, 3, 2)}, {IMAGES(4, 5, 5, 6), IMAGES(4, 7, 3, 7)}, 6, false},
     {{WINDOW(CONV_WEIGHT, 2, 6, 3, 2)}, {IMAGES(4, 6, 5, 6), IMAGES(4, 6, 3, 7)}, 5, false},
     {{.op = TSR_OPERATOR_CHANNEL_SUM, .input_count = 1}, {IMAGES(4, 5, 3, 7)}, 4, false},
+    {{POOLED(POOL, MAX, 1)}, {IMAGES(4, 5, 6, 7)}, 3, false},
+    {{POOLED(POOL, SUM, 1)}, {IMAGES(4, 5, 6, 7)}, 3, false},
+    {{POOLED(POOL_GRADIENT, MAX, 2)}, {IMAGES(4, 5, 6, 7), IMAGES(4, 5, 3, 6)}, 3, false},
+    {{POOLED(POOL_GRADIENT, SUM, 2)}, {IMAGES(4, 5, 6, 7), IMAGES(4, 5, 3, 6)}, 3, false},
 };
 
 static void check_example(const example *e, tsr_context *context) {
