@@ -13,6 +13,10 @@ tsr_status tsr_opencl_gemm_reference(tsr_opencl_device *device, const tsr_gemm_f
                                      const tsr_gemm_call *call, tsr_error *error);
 tsr_status tsr_opencl_gemm_panel(tsr_opencl_device *device, const tsr_gemm_facts *facts,
                                  const tsr_gemm_call *call, tsr_error *error);
+/* The launch rule of gemm_panel.cl for m x n sums: whole groups of panels, as many for each core; rows are
+ * cut only if panels alone do not keep every core busy. */
+void tsr_opencl_panel_groups(const tsr_gemm_facts *facts, int panels_per_group, int64_t m, int64_t n,
+                             int64_t cores, size_t groups[2]);
 /* The panel family's products of at most facts->small_m rows, B in panels, nothing transposed. */
 tsr_status tsr_opencl_gemm_small(tsr_opencl_device *device, const tsr_gemm_facts *facts,
                                  const tsr_gemm_call *call, tsr_error *error);

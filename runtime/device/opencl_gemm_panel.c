@@ -13,17 +13,14 @@ static blocking blocking_of(const tsr_gemm_facts *facts, const tsr_gemm_call *ca
                    : (blocking){facts->copied_k_block, facts->copied_row_block, facts->copied_panels};
 }
 
-/* The launch rule of gemm_panel.cl: whole groups of panels, as many for each core; rows are cut only if
- * panels alone do not keep every core busy. */
-static void count_groups(const tsr_opencl_device *device, const tsr_gemm_facts *facts, blocking blocking,
-                         const tsr_gemm_call *call, size_t groups[2]) {
-  const size_t cores = device->facts.compute_units ? device->facts.compute_units : 1;
-  const size_t panels = (size_t)tsr_ceil_div(call->n, facts->panel),
-               tile_rows = (size_t)tsr_ceil_div(call->m, facts->tile_m);
-  groups[0] = (size_t)tsr_ceil_div(tsr_ceil_div((int64_t)panels, blocking.panels), (int64_t)cores) * cores;
-  if (groups[0] > panels) groups[0] = panels;
-  groups[1] = groups[0] < cores ? (size_t)tsr_ceil_div((int64_t)cores, (int64_t)groups[0]) : 1;
-  if (groups[1] > tile_rows) groups[1] = tile_rows;
+void tsr_opencl_panel_groups(const tsr_gemm_facts *facts, int panels_per_group, int64_t m, int64_t n,
+                             int64_t cores, size_t groups[2]) {
+  const int64_t panels = tsr_ceil_div(n, facts->panel), tile_rows = tsr_ceil_div(m, facts->tile_m);
+  int64_t across = tsr_ceil_div(tsr_ceil_div(panels, panels_per_group), cores) * cores;
+  if (across > panels) across = panels;
+  int64_t down = across < cores ? tsr_ceil_div(cores, across) : 1;
+  groups[0] = (size_t)across;
+  groups[1] = (size_t)(down < tile_rows ? down : tile_rows);
 }
 
 tsr_status tsr_opencl_gemm_panel(tsr_opencl_device *device, const tsr_gemm_facts *facts,
@@ -43,6 +40,7 @@ tsr_status tsr_opencl_gemm_panel(tsr_opencl_device *device, const tsr_gemm_facts
   TSR_RETURN_IF_FAILED(tsr_opencl_gemm_arguments(device, kernel, call, error));
   const size_t local[2] = {1, 1};
   size_t global[2];
-  count_groups(device, facts, blocking, call, global);
+  const int64_t cores = device->facts.compute_units ? (int64_t)device->facts.compute_units : 1;
+  tsr_opencl_panel_groups(facts, blocking.panels, call->m, call->n, cores, global);
   return tsr_opencl_enqueue(device, kernel, 2, global, local, error);
 }
