@@ -1,17 +1,19 @@
 /* conv: a convolution, or one of its gradients, element by element: right on every device, fast on none.
  *
- *     KIND = FORWARD   y[n,k,p,q] = f(sum over c, r, s of x[n, g c + c', i, j] weight[k,c',r,s] + bias[k]),  g = k's group
+ *     KIND = FORWARD   y[n,k,p,q] = f(sum over the c of k's group, r, s, of x[n,c,i,j] weight[k,c,r,s] + bias[k])
  *     KIND = INPUT     x[n,c,i,j] = sum over the k of c's group, r, s, and the p, q that read it, of y weight
  *     KIND = WEIGHT    weight[k,c,r,s] = sum over n, p, q of x y
  *     KIND = BIAS      bias[k] = sum over n, p, q of y[n,k,p,q]
  *
  *     i = p stride - padding + r dilation,  j likewise; x is 0 outside of its h x w
  *
- * Memory: images are rows of row-major matrices, NCHW: element (c,i,j) of image n of x at x_offset + n x_ld + (c h + i) w + j,
- * of y likewise with p and q; weight[k, (c r + r') s + s'] with weight_ld. groups groups of c input and k output channels.
+ * Memory: images are rows of row-major matrices, NCHW: element (c,i,j) of image n of x at
+ * x_offset + n x_ld + (c h + i) w + j, of y likewise with p and q; the window of output channel k and input channel c (of
+ * its group) is r s elements of weight's row k from c r s on. groups groups of c input and k output channels.
  * Constants (-D): REAL, KIND, HAS_BIAS (FORWARD: 0 or 1), UNARY (FORWARD, see activation.h).
- * Launch: global size (ceil(elements of a line of the output / block), y, z), y * z >= lines; a line is a channel of an image,
- * an output channel of weight, or all of bias. A work-item does `block` elements. Sums are in REAL, in the order above.
+ * Launch: global size (ceil(elements of a line of the output / block), y, z), y * z >= lines; a line is a channel of an
+ * image, an output channel of weight, or all of bias. A work-item does `block` elements. Sums are in REAL, in the order
+ * above.
  * Limits: all extents > 0. OpenCL 1.2; double needs the device to have it. */
 
 #define FORWARD 0

@@ -1,22 +1,23 @@
-/* conv_panel: convolutions on a CPU, as products whose operand B is read out of the images: no copy of windows in memory.
+/* conv_panel: convolutions on a CPU, as products whose operand B is read out of the images, never copied to memory.
  *
  *     C[i,j] = sum over t of A[i,t] B[t,j]      in each of `groups` groups
  *
- *     KIND      C[i,j]                        i         j                t                 A        B
- *     FORWARD   y[image,k,p,q]                k         (image,p,q)      (c,r,s)           weight   x, or 0 outside
- *     INPUT     x[image,c,h,w]                c         (image,h,w)      (k,r,s)           weight   y, or 0 where no window is
- *     WEIGHT    weight[k,c,r,s]               k         (c,r,s)          (image,p,q)       y        x, or 0 outside
+ *     KIND      C[i,j]            i   j             t             A        B
+ *     FORWARD   y[image,k,p,q]    k   (image,p,q)   (c,r,s)       weight   x, or 0 outside
+ *     INPUT     x[image,c,h,w]    c   (image,h,w)   (k,r,s)       weight   y, or 0 without a window
+ *     WEIGHT    weight[k,c,r,s]   k   (c,r,s)       (image,p,q)   y        x, or 0 outside
  *
- * FORWARD ends with C = f(C + bias[i]). How tiles, blocks and copies work is in gemm_panel.cl: here A and B are always
- * copied to local memory. Columns j run on from image to image, so that small images fill panels; a tile that lies in two
- * images is stored element by element.
+ * FORWARD ends with C = f(C + bias[i]). How tiles, blocks and copies work is in gemm_panel.cl: here A and B are
+ * always copied to local memory. Columns j run on from image to image, so that small images fill panels; a tile that
+ * lies in two images is stored element by element.
  *
  * Memory and extents: as in conv.cl.
- * Constants (-D): REAL, VECTOR, KIND, HAS_BIAS, UNARY (of FORWARD, else 0 and NONE); TILE_M, PANEL, K_BLOCK, ROW_BLOCK > 0,
- * PANELS_PER_GROUP, PREFETCH as in gemm_panel.cl.
+ * Constants (-D): REAL, VECTOR, KIND, HAS_BIAS, UNARY (of FORWARD, else 0 and NONE); TILE_M, PANEL, K_BLOCK,
+ * ROW_BLOCK > 0, PANELS_PER_GROUP, PREFETCH as in gemm_panel.cl.
  * Local memory: ROW_BLOCK * (K_BLOCK + 16) + K_BLOCK * PANEL elements and 128 bytes.
- * Launch: 3 dimensions, local size (1,1,1), global size (x, y, groups), x and y as in gemm_panel.cl with the m and n of C.
- * Limits: all extents > 0. Sums are in REAL, and their order depends on the extents, K_BLOCK and PANEL alone. OpenCL 1.2. */
+ * Launch: 3 dimensions, local size (1,1,1), global size (x, y, groups), x and y as in gemm_panel.cl with C's m and n.
+ * Limits: all extents > 0. Sums are in REAL, and their order depends on the extents, K_BLOCK and PANEL alone.
+ * OpenCL 1.2. */
 
 #define FORWARD 0
 #define INPUT 1
@@ -75,9 +76,9 @@ static void copy_a(local REAL *out, ulong rows, ulong depth, global const REAL *
     for (ulong i = 0; i < tiles; i++) {
         global const REAL *line = a + min(i, rows - 1) * form.stride;
         local REAL *to = out + i * A_PITCH;
-        for (ulong at = 0, count; at < depth; at += count) {
-            const ulong inside = (t + at) % form.run;
-            global const REAL *from = line + (t + at) / form.run * form.jump + inside;
+        ulong inside = t % form.run, jumps = t / form.run;
+        for (ulong at = 0, count; at < depth; at += count, inside = 0, jumps++) {
+            global const REAL *from = line + jumps * form.jump + inside;
             count = min(form.run - inside, depth - at);
             ulong e = 0;
             for (; e + VECTOR <= count; e += VECTOR)
@@ -96,37 +97,44 @@ static uint find_runs(const images *b, ulong j, uint columns, run *runs)
     uint count = 0;
     for (uint at = 0; at < columns; count++) {
         const ulong pixel = (j + at) % plane;
-        const run now = {at, (uint)min((ulong)(columns - at), (ulong)b->places_columns - pixel % (ulong)b->places_columns),
-                         (j + at) / plane, (long)pixel / b->places_columns, (long)pixel % b->places_columns};
+        const ulong column = pixel % (ulong)b->places_columns;
+        const run now = {at, (uint)min((ulong)(columns - at), (ulong)b->places_columns - column), (j + at) / plane,
+                         (long)pixel / b->places_columns, (long)column};
         runs[count] = now;
         at += now.count;
     }
     return count;
 }
 
-static void zero_fill(local REAL *out, uint count)
+/* The place whose window's element lies at `from`, counted from the first one; -1 = none. Divisions are slow. */
+static inline long place_of(long from, long stride)
 {
-    for (uint e = 0; e < count; e++)
-        out[e] = 0;
+    return stride == 1 ? from : from >= 0 && from % stride == 0 ? from / stride : -1;
 }
 
 /* One by one: where the stride is not 1, and at the ends of what may be read. */
 static __attribute__((noinline))
 void gather(local REAL *out, const images *b, const run *now, global const REAL *row, long s1)
 {
-    for (uint e = 0; e < now->count; e++) {
+    const long count = now->count, step = b->stride_columns;
+    for (long e = 0; e < count; e++)
+        out[e] = 0;
 #if KIND == FORWARD
-        const long column = (now->column + e) * b->stride_columns - b->padding_columns + s1 * b->dilation_columns;
+    const long from = now->column * step - b->padding_columns + s1 * b->dilation_columns;
+    const long first = from < 0 ? (-from + step - 1) / step : 0;
+    const long last = min(count, b->columns > from ? (b->columns - from + step - 1) / step : 0);
+    for (long e = first; e < last; e++)
+        out[e] = row[from + e * step];
 #else
-        const long from = now->column + e + b->padding_columns - s1 * b->dilation_columns;
-        const long column = from >= 0 && from % b->stride_columns == 0 ? from / b->stride_columns : -1;
+    const long from = now->column + b->padding_columns - s1 * b->dilation_columns;
+    const long first = from < 0 ? -from : (step - from % step) % step;
+    for (long e = first, place = (from + first) / step; e < count && place < b->columns; e += step, place++)
+        out[e] = row[place];
 #endif
-        out[e] = column >= 0 && column < b->columns ? row[column] : 0;
-    }
 }
 
-/* out[0 .. depth)[0 .. PANEL) = B[t .. t + depth)[j .. j + columns). Whole vectors are copied, beyond the end of a run into
- * the next one, which is written later, and zeros go over what is outside of the image. */
+/* out[0 .. depth)[0 .. PANEL) = B[t .. t + depth)[j .. j + columns). Whole vectors are copied, beyond the end of a run
+ * into the next one, which is written later, and zeros go over what is outside of the image. */
 static __attribute__((noinline))
 void copy_b(local REAL *out, ulong depth, uint columns, const images *b, ulong t, ulong j)
 {
@@ -143,15 +151,16 @@ void copy_b(local REAL *out, ulong depth, uint columns, const images *b, ulong t
             const long row = now->row * b->stride_rows - b->padding_rows + r1 * b->dilation_rows;
             const long column = now->column - b->padding_columns + s1 * b->dilation_columns;
 #else
-            const long from = now->row + b->padding_rows - r1 * b->dilation_rows;
-            const long row = from >= 0 && from % b->stride_rows == 0 ? from / b->stride_rows : -1;
+            const long row = place_of(now->row + b->padding_rows - r1 * b->dilation_rows, b->stride_rows);
             const long column = now->column + b->padding_columns - s1 * b->dilation_columns;
 #endif
+            const long count = now->count;
             if (row < 0 || row >= b->rows) {
-                zero_fill(to, now->count);
+                for (long v = 0; v < count; v += VECTOR)
+                    *(local loose_vector *)(to + v) = 0;
                 continue;
             }
-            const long begin = (long)(now->image * b->ld) + (channel * b->rows + row) * b->columns, count = now->count;
+            const long begin = (long)(now->image * b->ld) + (channel * b->rows + row) * b->columns;
             const long first = begin + column;
             if (b->stride_columns != 1 || first < 0 || first + count + VECTOR > end) {
                 gather(to, b, now, b->data + begin, s1);
@@ -159,8 +168,8 @@ void copy_b(local REAL *out, ulong depth, uint columns, const images *b, ulong t
             }
             for (long v = 0; v < count; v += VECTOR)
                 *(local loose_vector *)(to + v) = load_vector(b->data + first + v);
-            if (column < 0)
-                zero_fill(to, (uint)min(-column, count));
+            for (long v = 0; v < min(-column, count); v++)
+                to[v] = 0;
             for (long v = max(b->columns - column, 0L); v < count; v++)
                 to[v] = 0;
         }
@@ -189,11 +198,22 @@ void copy_column(local REAL *out, ulong depth, const images *b, ulong t, long ch
         const long count = min(b->places_columns - q, (long)(depth - at));
         global const REAL *from = b->data + (t + at) / plane * b->ld + (channel * b->rows + row) * b->columns;
         local REAL *to = out + at * PANEL;
-        const bool inside = row >= 0 && row < b->rows;
-        for (long e = 0; e < count; e++) {
-            const long place = column + e * b->stride_columns;
-            to[e * PANEL] = inside && place >= 0 && place < b->columns ? from[place] : 0;
-        }
+        /* [first, last) lies inside of the image. */
+        const bool inside = row >= 0 && row < b->rows && column < b->columns;
+        const long step = b->stride_columns;
+        const long first = !inside ? count : column >= 0 ? 0 : min(count, (-column + step - 1) / step);
+        const long last = !inside ? count : min(count, (b->columns - column + step - 1) / step);
+        for (long e = 0; e < first; e++)
+            to[e * PANEL] = 0;
+        if (step == 1)
+#pragma unroll 8
+            for (long e = first; e < last; e++)
+                to[e * PANEL] = from[column + e];
+        else
+            for (long e = first; e < last; e++)
+                to[e * PANEL] = from[column + e * step];
+        for (long e = max(first, last); e < count; e++)
+            to[e * PANEL] = 0;
         at += (ulong)count;
     }
 }
@@ -203,8 +223,8 @@ static void copy_b(local REAL *out, ulong depth, uint columns, const images *b, 
     const ulong window = (ulong)(b->window_rows * b->window_columns);
     for (uint x = 0; x < PANEL; x++)
         if (x < columns)
-            copy_column(out + x, depth, b, t, (long)((j + x) / window),
-                        (long)((j + x) % window / (ulong)b->window_columns), (long)((j + x) % (ulong)b->window_columns));
+            copy_column(out + x, depth, b, t, (long)((j + x) / window), (long)((j + x) % window) / b->window_columns,
+                        (long)(j + x) % b->window_columns);
         else
             for (ulong e = 0; e < depth; e++)
                 out[e * PANEL + x] = 0;
@@ -280,12 +300,14 @@ void conv_panel(CONV_EXTENTS,
                       padding_rows, padding_columns, dilation_rows, dilation_columns};
 #endif
 #if KIND == FORWARD
-    const ulong m = k, columns_all = n * p * q, depth_all = c * r * s, plane = p * q, image_stride = y_ld, c_stride = plane;
+    const ulong m = k, columns_all = n * p * q, depth_all = c * r * s, plane = p * q, image_stride = y_ld;
+    const ulong c_stride = plane;
     const row_form form = {weight_ld, depth_all, 0};
     global const REAL *a = weight;
     global REAL *out = y;
 #elif KIND == INPUT
-    const ulong m = c, columns_all = n * h * w, depth_all = k * r * s, plane = h * w, image_stride = x_ld, c_stride = plane;
+    const ulong m = c, columns_all = n * h * w, depth_all = k * r * s, plane = h * w, image_stride = x_ld;
+    const ulong c_stride = plane;
     const row_form form = {r * s, r * s, weight_ld};
     global const REAL *a = weight;
     global REAL *out = x;
@@ -327,7 +349,8 @@ void conv_panel(CONV_EXTENTS,
                             multiply_across(height, width, depth, block > 0, tile_a, tile_b, tile_c, c_stride,
                                             image_stride, pixel, plane);
                         else if (height == TILE_M && width == PANEL)
-                            multiply_whole(depth, &e, block ? 1 : 0, 0, tile_a, A_PITCH, tile_b, tile_c + pixel, c_stride);
+                            multiply_whole(depth, &e, block ? 1 : 0, 0, tile_a, A_PITCH, tile_b, tile_c + pixel,
+                                           c_stride);
                         else
                             multiply_edge(height, width, depth, &e, block ? 1 : 0, 0, tile_a, A_PITCH, tile_b,
                                           tile_c + pixel, c_stride);

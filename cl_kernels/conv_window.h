@@ -1,7 +1,7 @@
 /* conv_window.h: how the window of a convolution lies on an image. For kernels of convolutions.
  *
- * CONV_EXTENTS are their first parameters: groups of c input and k output channels, n images of h x w and p x q, windows of
- * r x s. */
+ * CONV_EXTENTS are their first parameters: groups of c input and k output channels, n images of h x w and p x q,
+ * windows of r x s. */
 #ifndef CONV_WINDOW_H
 #define CONV_WINDOW_H
 

@@ -1,7 +1,7 @@
 /* gemm_panel_tile.h: the register tile that gemm_panel.cl and conv_panel.cl share: TILE_M x PANEL sums.
  *
- * Needs TILE_M, PANEL, K_BLOCK, PREFETCH (see gemm_panel.cl), A_TRANSPOSED, A_COPIED and B_COPIED (whether operands are in
- * local memory), vector.h and gemm_epilogue.h. */
+ * Needs TILE_M, PANEL, K_BLOCK, PREFETCH (see gemm_panel.cl), A_TRANSPOSED, A_COPIED and B_COPIED (whether operands
+ * are in local memory), vector.h and gemm_epilogue.h. */
 #ifndef GEMM_PANEL_TILE_H
 #define GEMM_PANEL_TILE_H
 

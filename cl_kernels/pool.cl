@@ -6,11 +6,11 @@
  *                                 MEAN = 1   dy[p,q] / elements of the window
  *
  * of each image and channel. The window at (p, q) is R x S elements from row p * STRIDE_ROWS - PADDING_ROWS and column
- * q * STRIDE_COLUMNS - PADDING_COLUMNS on, those outside of the image left out. Of equal elements the first in row-major
- * order is the largest; NaN is larger than any number.
+ * q * STRIDE_COLUMNS - PADDING_COLUMNS on, those outside of the image left out. Of equal elements the first in
+ * row-major order is the largest; NaN is larger than any number.
  *
- * Memory: an image is a row of a row-major matrix: element (c, i, j) of image n at offset + n * ld + (c * h + i) * w + j;
- * dy and, without GRADIENT, out are p x q likewise. Offsets and leading dimensions count elements. x is not read where
+ * Memory: an image is a row of a row-major matrix, element (c, i, j) of image n at
+ * offset + n * ld + (c * h + i) * w + j; dy and, without GRADIENT, out are p x q likewise. Offsets and leading dimensions count elements. x is not read where
  * GRADIENT and MEAN are 1, dy where GRADIENT is 0.
  * Constants (-D): REAL, GRADIENT, MEAN, R, S, STRIDE_ROWS, STRIDE_COLUMNS, PADDING_ROWS, PADDING_COLUMNS.
  * Launch: global size (ceil(columns of out / block), y, z), y * z >= n * c * rows of out; rows run on from y to y. A

@@ -11,7 +11,7 @@ tsr_gemm_form tsr_gemm_form_of(const tsr_node *node) {
 
 /* Of a convolution, against the product of the same m, n and k: the 3x3 layers of ResNet-50 on a CPU
  * (tests/bench/bench_conv). */
-static const double CONV_EFFICIENCY = 0.8;
+static const double CONV_EFFICIENCY = 0.7;
 
 /* The interval of a grid axis that x falls into: index of its lower end, or of the nearest interval. */
 static int interval(const double *grid, int count, double x) {

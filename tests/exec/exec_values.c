@@ -125,11 +125,42 @@ static void sum_channels(exec_values *values, const tsr_node *node) {
   }
 }
 
+/* Window by window: the largest element (of a gradient: to which dy goes), the first of equal ones. */
+static void pool(exec_values *values, const tsr_node *node) {
+  const bool gradient = node->op == TSR_OPERATOR_POOL_GRADIENT;
+  const int64_t *x = tsr_graph_at(values->graph, node->inputs[0])->shape.extent;
+  const int64_t *y = tsr_graph_at(values->graph, gradient ? node->inputs[1] : node->output)->shape.extent;
+  const tsr_window *window = &node->window;
+  const double *in = values->data[node->inputs[0].id];
+  double *out = values->data[node->output.id];
+  assert_int_equal(node->reduction, TSR_MAX); /* means are no integers */
+  for (int64_t i = 0; gradient && i < x[0] * x[1] * x[2] * x[3]; i++) out[i] = 0;
+  for (int64_t at = 0; at < y[0] * y[1] * y[2] * y[3]; at++) {
+    const int64_t plane = at / (y[2] * y[3]), p = at / y[3] % y[2], q = at % y[3];
+    int64_t most = -1;
+    for (int64_t r = 0; r < window->extent[0]; r++)
+      for (int64_t s = 0; s < window->extent[1]; s++) {
+        int64_t i = p * window->stride[0] - window->padding[0] + r,
+                j = q * window->stride[1] - window->padding[1] + s;
+        if (i < 0 || i >= x[2] || j < 0 || j >= x[3]) continue;
+        int64_t pixel = (plane * x[2] + i) * x[3] + j;
+        if (most < 0 || in[pixel] > in[most]) most = pixel;
+      }
+    if (gradient)
+      out[most] += values->data[node->inputs[1].id][at];
+    else
+      out[at] = in[most];
+    note(values, 4 * fabs(gradient ? out[most] : out[at]));
+  }
+}
+
 static void compute_node(exec_values *values, const tsr_node *node) {
   matrix in[TSR_NODE_INPUTS_MAX] = {{0}}, out = matrix_of(values, node->output);
   for (int i = 0; i < node->input_count; i++) in[i] = matrix_of(values, node->inputs[i]);
   if (tsr_operator_is_conv(node->op)) {
     convolve(values, node);
+  } else if (node->op == TSR_OPERATOR_POOL || node->op == TSR_OPERATOR_POOL_GRADIENT) {
+    pool(values, node);
   } else if (node->op == TSR_OPERATOR_CHANNEL_SUM) {
     sum_channels(values, node);
   } else if (node->op == TSR_OPERATOR_MATMUL) {

@@ -80,6 +80,79 @@ static void layers_are_exact_on_a_device(void **state) {
   every_layer("pocl", TSR_F32);
 }
 
+static void layers_are_exact_on_a_device_in_f64(void **state) {
+  (void)state;
+  if (!exec_has("pocl")) skip();
+  for (int i = 0; i < LAYERS; i++)
+    run("pocl", 2, make_graph(&layers[i], TSR_F64, true, true, EXEC_BACKWARD), (uint64_t)i);
+}
+
+/* More channels than a register tile has, more pixels than a panel, deeper than a block; small images, whose
+ * panels lie in several. */
+static void many_channels_are_exact(void **state) {
+  (void)state;
+  static const layer wide[] = {
+      {3, 40, 7, 7, 25, 3, 3, {.padding = {1, 1}}},
+      {2, 33, 17, 19, 50, 3, 3, {.padding = {1, 1}, .stride = {2, 2}}},
+      {2, 48, 9, 10, 40, 2, 3, {.padding = {1, 0}, .groups = 2, .dilation = {2, 1}}},
+      {5, 70, 3, 2, 31, 1, 1, {0}},
+  };
+  const char *selectors[] = {NULL, "pocl"};
+  for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+    for (int j = 0; j < 2; j++)
+      if (!j || exec_has("pocl"))
+        run(selectors[j], 2, make_graph(&wide[i], TSR_F32, true, i % 2, EXEC_BACKWARD), 40 + (uint64_t)i);
+}
+
+/* Convolution, ReLU, pooling, twice; then one window over all that is left: a classifier. */
+static void stacks_are_exact(void **state) {
+  (void)state;
+  const char *selectors[] = {NULL, "pocl"};
+  for (int j = 0; j < 2; j++)
+    for (int members = 1; members <= 3 && (!j || exec_has("pocl")); members++) {
+      conv_graph g = {.graph = exec_graph()};
+      tsr_value y = g.x = leaf(g.graph, TSR_INPUT, "x", TSR_F64, 2, 1, 8, 9);
+      tsr_value w1 = leaf(g.graph, TSR_PARAMETER, "w1", TSR_F64, 5, 1, 3, 3);
+      tsr_value w2 = leaf(g.graph, TSR_PARAMETER, "w2", TSR_F64, 6, 5, 3, 3);
+      tsr_value w3 = leaf(g.graph, TSR_PARAMETER, "w3", TSR_F64, 4, 6, 2, 3);
+      const tsr_conv_options *same = TSR_CONV_OPTIONS(.padding = {1, 1});
+      exec_ok(tsr_graph_conv(g.graph, y, w1, TSR_NO_VALUE, same, &y, &exec_error));
+      exec_ok(tsr_graph_unary(g.graph, TSR_UNARY_RELU, y, &y, &exec_error));
+      exec_ok(tsr_graph_pool(g.graph, y,
+                             TSR_POOL_OPTIONS(.window = {3, 2}, .stride = {2, 2}, .padding = {1, 0}), &y,
+                             &exec_error));
+      exec_ok(tsr_graph_conv(g.graph, y, w2, TSR_NO_VALUE, same, &y, &exec_error));
+      exec_ok(
+          tsr_graph_pool(g.graph, y, TSR_POOL_OPTIONS(.window = {2, 2}, .stride = {2, 1}), &y, &exec_error));
+      exec_ok(tsr_graph_conv(g.graph, y, w3, TSR_NO_VALUE, NULL, &y, &exec_error));
+      exec_output(g.graph, "y", y);
+      exec_extend(g.graph, EXEC_BACKWARD, g.x, y, 1);
+      run(selectors[j], members, g, 5 + (uint64_t)members);
+    }
+}
+
+static void means_follow_the_oracle(void **state) {
+  (void)state;
+  for (int members = 1; members <= 2; members++) {
+    exec_rig rig;
+    tsr_graph *graph = exec_graph();
+    tsr_value x = leaf(graph, TSR_INPUT, "x", TSR_F32, 3, 4, 6, 7), y;
+    exec_ok(tsr_graph_pool(
+        graph, x, TSR_POOL_OPTIONS(.window = {3, 2}, .stride = {2, 1}, .padding = {1, 1}, .mean = true), &y,
+        &exec_error));
+    exec_output(graph, "y", y);
+    exec_extend(graph, EXEC_BACKWARD, x, y, 1);
+    exec_setup setup = {.members = members, .selectors = {NULL, exec_has("pocl") ? "pocl" : NULL}};
+    exec_open(&rig, &setup);
+    exec_create(&rig, graph);
+    tsr_source *source = exec_source(rig.plan->graph, false, 1, 11);
+    exec_run_bound(&rig, source, 1);
+    tsr_source_destroy(&source);
+    exec_discard(&rig);
+    exec_close(&rig);
+  }
+}
+
 /* Pins force each split, with shares that are unequal, and empty for one member. */
 static void splits_are_exact(void **state) {
   (void)state;
@@ -197,6 +270,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layers_are_exact),
       cmocka_unit_test(layers_are_exact_on_a_device),
+      cmocka_unit_test(layers_are_exact_on_a_device_in_f64),
+      cmocka_unit_test(many_channels_are_exact),
+      cmocka_unit_test(stacks_are_exact),
+      cmocka_unit_test(means_follow_the_oracle),
       cmocka_unit_test(splits_are_exact),
       cmocka_unit_test(two_layers_pair_up),
       cmocka_unit_test(training_follows_the_oracle),
