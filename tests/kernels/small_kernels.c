@@ -7,7 +7,7 @@
 
 #include "backends/gpu_gemm.h"
 #include "device/opencl_device.h"
-#include "map_reduce_run.h"
+#include "images_run.h"
 
 enum { SIDE = 21 };
 
@@ -122,6 +122,22 @@ static void test_maps_and_reductions(void **state) {
   *width = own;
 }
 
+/* Element by element as CPUs and GPUs run them, and as products. */
+static void test_images(void **state) {
+  tsr_device *device = *state;
+  uint32_t *width = &tsr_opencl_of(device)->facts.float_vector_width;
+  const uint32_t width_before = *width;
+  const tsr_gemm_facts facts_before = device->gemm[TSR_GEMM_TYPES_F32];
+  run_images(device, TSR_F32, 2);
+  *width = 1;
+  run_images(device, TSR_F32, 0);
+  *width = width_before;
+  device->gemm[TSR_GEMM_TYPES_F32] = panels;
+  run_images(device, TSR_F32, 0);
+  run_images(device, TSR_F32, 2);
+  device->gemm[TSR_GEMM_TYPES_F32] = facts_before;
+}
+
 static void *shared; /* the fixture */
 static tsr_device_ops direct;
 
@@ -149,6 +165,7 @@ int main(void) {
       cmocka_unit_test(test_panels),
       cmocka_unit_test(test_few_rows),
       cmocka_unit_test(test_maps_and_reductions),
+      cmocka_unit_test(test_images),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

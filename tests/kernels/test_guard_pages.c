@@ -11,7 +11,7 @@
 
 #include "backends/gpu_gemm.h"
 #include "device/opencl_device.h"
-#include "map_reduce_run.h"
+#include "images_run.h"
 
 enum { CASES = 6, BUFFERS_MAX = 16, VECTOR_BYTES = 16 };
 
@@ -51,7 +51,8 @@ static const struct run {
                  .stages = 2,
                  .split_k = 3,
                  .emulated = 1}},
-    {.name = "elementwise and reductions", .family = "reference"},
+    {.name = "elementwise, reductions and images", .family = "reference"},
+    {.name = "images as products", .family = "panel"},
 };
 enum { RUNS = sizeof runs / sizeof *runs };
 
@@ -144,10 +145,12 @@ static void run_others(tsr_device *device, tsr_dtype dtype) {
   for (int i = 0; i < 8; i++) {
     at_end = i & 1;
     *width = i & 2 ? 1 : own;
-    snprintf(doing, sizeof doing,
-             "an elementwise operation or a reduction of %s touched memory %s a buffer\n",
-             tsr_dtype_name(dtype), at_end ? "behind" : "before");
+    snprintf(
+        doing, sizeof doing,
+        "an elementwise operation, a reduction, a convolution or pooling of %s touched memory %s a buffer\n",
+        tsr_dtype_name(dtype), at_end ? "behind" : "before");
     run_maps_and_reductions(device, dtype, 37, 75, i & 4 ? 3 : 0);
+    run_images(device, dtype, i & 4 ? 3 : 0);
   }
   *width = own;
 }
