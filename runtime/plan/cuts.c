@@ -181,6 +181,17 @@ void tsr_cuts_set_straggling(tsr_plan *plan) {
   plan->straggle_seconds = STRAGGLING / speed;
 }
 
+static tsr_status check_groups(const tsr_plan *plan, size_t dim, const int64_t *pinned, tsr_error *error) {
+  const int64_t unit = unit_of(plan, dim);
+  for (int r = 1; r < plan->decision.active_count; r++)
+    if (pinned[r] % unit)
+      return tsr_fail(
+          error, TSR_ERROR_INVALID_ARGUMENT,
+          "a pin cuts channels at %lld, inside of a group of %lld of a convolution: pin to multiples of it",
+          (long long)pinned[r], (long long)unit);
+  return TSR_OK;
+}
+
 tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error) {
   tsr_cuts_set_straggling(plan);
   tsr_status status = TSR_OK;
@@ -197,6 +208,7 @@ tsr_status tsr_cuts_begin(tsr_plan *plan, tsr_error *error) {
     const int64_t *pinned = pinned_offsets(plan, dim);
     int64_t grain = grain_of(plan, dim);
     if (pinned) {
+      TSR_TRY(check_groups(plan, dim, pinned, error));
       memcpy(offsets_of(plan, dim), pinned, (size_t)(n + 1) * sizeof *pinned);
       continue;
     }

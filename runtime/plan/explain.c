@@ -58,7 +58,7 @@ static tsr_status copy_cluster(const tsr_plan *plan, int only, tsr_cluster **out
 static tsr_status explain_parameter(const tsr_plan *plan, tsr_value value, tsr_text *text, tsr_error *error) {
   const tsr_graph_value *at = tsr_graph_at(plan->graph, value);
   tsr_place chosen = plan->decision.choices[value.id].produced;
-  for (tsr_place place = TSR_PLACE_REPLICATE; place < at->shape.axes; place++) {
+  for (tsr_place place = TSR_PLACE_REPLICATE; place < tsr_shape_split_axes(&at->shape); place++) {
     char what[80], remark[48] = "";
     tsr_cluster *cluster;
     if (place == chosen) continue;

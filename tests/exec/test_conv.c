@@ -203,6 +203,19 @@ static void two_layers_pair_up(void **state) {
   exec_close(&rig);
 }
 
+static void pins_keep_groups_whole(void **state) {
+  (void)state;
+  exec_rig rig;
+  conv_graph g = make_graph(&layers[4], TSR_F32, false, false, EXEC_FORWARD); /* 6 channels in 3 groups */
+  const int64_t offsets[] = {0, 3, 6};
+  exec_pin(g.graph, g.y, 1, 2, offsets);
+  exec_open(&rig, &(exec_setup){.members = 2});
+  exec_refused(tsr_plan_create(g.graph, rig.cluster, NULL, &rig.plan, &exec_error),
+               TSR_ERROR_INVALID_ARGUMENT, "inside of a group of 2");
+  tsr_graph_destroy(&g.graph);
+  exec_close(&rig);
+}
+
 static void training_follows_the_oracle(void **state) {
   (void)state;
   for (int members = 1; members <= 3; members++) {
@@ -276,6 +289,7 @@ int main(void) {
       cmocka_unit_test(means_follow_the_oracle),
       cmocka_unit_test(splits_are_exact),
       cmocka_unit_test(two_layers_pair_up),
+      cmocka_unit_test(pins_keep_groups_whole),
       cmocka_unit_test(training_follows_the_oracle),
       cmocka_unit_test(check_finds_a_wrong_weight),
       cmocka_unit_test(bad_windows_are_refused),
