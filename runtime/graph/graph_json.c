@@ -170,8 +170,8 @@ static tsr_status read_dtype(const json_t *object, const char *place, tsr_dtype 
 
 static tsr_status read_pair(const json_t *object, const char *place, const char *key, int64_t *out,
                             tsr_error *error) {
-  int64_t *numbers;
-  size_t count;
+  int64_t *numbers = NULL;
+  size_t count = 0;
   TSR_RETURN_IF_FAILED(read_numbers(object, place, key, 0, INT64_MAX, &numbers, &count, error));
   for (size_t i = 0; i < 2 && i < count; i++) out[i] = numbers[i];
   free(numbers);

@@ -10,8 +10,8 @@ tsr_gemm_form tsr_gemm_form_of(const tsr_node *node) {
 }
 
 /* Of a convolution, against the product of the same m, n and k: the 3x3 layers of ResNet-50 on a CPU
- * (tests/bench/bench_conv). */
-static const double CONV_EFFICIENCY = 0.7;
+ * (tests/bench/bench_conv); element by element, as other devices compute it, an estimate. */
+static const double CONV_AS_PRODUCT = 0.7, CONV_BY_ELEMENT = 0.05;
 
 /* The interval of a grid axis that x falls into: index of its lower end, or of the nearest interval. */
 static int interval(const double *grid, int count, double x) {
@@ -76,11 +76,12 @@ static double conv_seconds(const tsr_cluster_member *member, const tsr_graph *gr
       node, inputs, output, tsr_graph_at(graph, weight)->shape.extent[0] / node->window.groups, 0, 0);
   if (!moved || !g.k_held || !g.c) return tsr_cost_elementwise(member, moved);
   if (g.c == 1 && g.k_group == 1) return tsr_cost_elementwise(member, moved * (double)g.r);
-  double groups = (double)g.k_held / (double)g.k_group;
-  return groups *
-         tsr_cost_gemm(member, tsr_graph_at(graph, node->output)->dtype, TSR_GEMM_NN, g.n * g.p * g.q,
-                       g.k_group, g.c * g.r * g.s) /
-         CONV_EFFICIENCY;
+  const tsr_dtype dtype = tsr_graph_at(graph, node->output)->dtype;
+  const double product =
+      tsr_cost_gemm(member, dtype, TSR_GEMM_NN, g.n * g.p * g.q, g.k_group, g.c * g.r * g.s);
+  const double groups = (double)g.k_held / (double)g.k_group;
+  return groups * product /
+         (member->gemm[dtype].family == TSR_GEMM_PANEL ? CONV_AS_PRODUCT : CONV_BY_ELEMENT);
 }
 
 double tsr_cost_node(const tsr_cluster_member *member, const tsr_graph *graph, const tsr_node *node,
