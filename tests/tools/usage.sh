@@ -47,7 +47,7 @@ K of gemm is '99999999999999999999'|plan gemm 1 1 99999999999999999999
 -d/--device is ','|run gemm 4 4 4 --device ,
 -r/--replicate is 'always'|plan gemm 4 4 4 --replicate always
 -t/--transport is 'tcp'|run gemm 4 4 4 --transport tcp
---activation and --gated are options of ffn|run gemm 4 4 4 --gated
+--gated is an option of ffn|run gemm 4 4 4 --gated
 --activation is 'tanh'|run ffn 4 4 4 --activation tanh
 --backward and --sgd exclude each other|run ffn 4 4 4 --sgd 1 --backward
 --weights is 'f32', expected f16, bf16 or i8|run ffn 4 4 4 --weights f32
@@ -93,7 +93,7 @@ TABLE
 # A name may hold anything and have any length: it stays one line, that ends with what to do.
 refuses 2 "unknown workload 'ge mm?', expected gemm" run $'ge\nmm\x1b' 4 4 4
 refuses 2 "unknown command 'a b'" $'a\nb'
-refuses 2 "expected gemm, linear or ffn" run "$(printf 'g%.0s' $(seq 5000))" 4 4 4
+refuses 2 "expected gemm, linear, ffn or conv" run "$(printf 'g%.0s' $(seq 5000))" 4 4 4
 [ "$(wc -c <"$work/err")" -lt 1200 ] || fail "a long name makes a line of $(wc -c <"$work/err") bytes"
 
 # What could not be written to stdout is a failure, also when stdout is closed.
