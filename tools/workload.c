@@ -171,10 +171,12 @@ static int check_options(const tool_workload *workload) {
                       "--stride, --padding, --dilation and --groups are options of conv, the workload is %s",
                       operation->name);
   if (conv && options->weight_type >= 0)
-    return tool_usage(options->name, "--weights %s: the weights of a convolution are of --dtype",
+    return tool_usage(options->name,
+                      "--weights %s: the weights of conv have the type of --dtype; leave it out",
                       tool_weight_names[options->weight_type]);
   if (conv && options->scale != 1)
-    return tool_usage(options->name, "--scale is for products, the workload is %s", operation->name);
+    return tool_usage(options->name, "--scale is for gemm, linear and ffn, the workload is %s; leave it out",
+                      operation->name);
   return 0;
 }
 

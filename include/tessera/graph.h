@@ -105,8 +105,9 @@ tsr_status tsr_graph_squared_error(tsr_graph *graph, tsr_value y, tsr_value targ
 /* Convolution (cross-correlation) of images x [N,C,H,W] with w [K,C/groups,R,S]; out [N,K,P,Q],
  *
  *     out[n,k,p,q] = bias[k] + sum over c, r, s of w[k,c,r,s] x[n, c of k's group, i, j],
- *     i = p stride[0] - padding[0] + r dilation[0], j = q stride[1] - padding[1] + s dilation[1], x being 0
- * outside, P = (H + 2 padding[0] - dilation[0] (R - 1) - 1) / stride[0] + 1, rounded down, and Q likewise.
+ *     i = p stride[0] - padding[0] + r dilation[0], j = q stride[1] - padding[1] + s dilation[1],
+ *     P = (H + 2 padding[0] - dilation[0] (R - 1) - 1) / stride[0] + 1, rounded down, and Q likewise;
+ *     x is 0 outside of its H x W.
  *
  * groups divides C and K; output channels are split over members at the groups' boundaries where x is split
  * too. */

@@ -66,10 +66,13 @@ static inline bool tsr_epilogue_is_empty(const tsr_epilogue *epilogue) {
  *
  *     x [n, groups * c * h * w]      y [n, groups * k * p * q]      weight [groups * k, c * r * s]
  *
- *     FORWARD          y[n,k,p,q] = f(sum over c, r, s of x[n,c,i,j] weight[k,c,r,s] + bias[k])
- *     INPUT_GRADIENT   x[n,c,i,j] = sum over k, r, s, and the p, q that read it, of y[n,k,p,q]
- * weight[k,c,r,s] WEIGHT_GRADIENT  weight[k,c,r,s] = sum over n, p, q of x[n,c,i,j] y[n,k,p,q] BIAS_GRADIENT
- * bias[k] = sum over n, p, q of y[n,k,p,q]; x and weight have no buffer
+ *   FORWARD          y[n,k,p,q] = f(sum over c, r, s of x[n,c,i,j] weight[k,c,r,s] + bias[k])
+ *
+ *   INPUT_GRADIENT   x[n,c,i,j] = sum over k, r, s and the p, q that read it of y[n,k,p,q] weight[k,c,r,s]
+ *
+ *   WEIGHT_GRADIENT  weight[k,c,r,s] = sum over n, p, q of x[n,c,i,j] y[n,k,p,q]
+ *
+ *   BIAS_GRADIENT    bias[k] = sum over n, p, q of y[n,k,p,q]; x and weight have no buffer
  *
  *     i = p * stride[0] - padding[0] + r * dilation[0],  j = q * stride[1] - padding[1] + s * dilation[1];
  *     x is 0 outside of 0 <= i < h, 0 <= j < w
@@ -97,8 +100,9 @@ typedef struct tsr_conv_call {
 /* The largest element (MAX) or the mean (SUM) of each window of r x s elements, or the gradient of that;
  * images as above. What of a window is outside of its image counts for nothing.
  *
- *     out [n, c * p * q] from x [n, c * h * w]                        gradient: out [n, c * h * w] from x and
- * y [n, c * p * q]
+ *     gradient = false   out [n, c * p * q] from x [n, c * h * w]
+ *
+ *     gradient = true    out [n, c * h * w] from x, and y [n, c * p * q], the gradient of what was pooled
  *
  * All extents and strides > 0, 0 <= padding < r (s), p = (h + 2 padding - r) / stride + 1, rounded down, q
  * likewise. Of equal elements the first in row-major order is the largest; NaN is larger than any number.

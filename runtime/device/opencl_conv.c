@@ -11,19 +11,13 @@ static const char *const kind_names[] = {
     [TSR_CONV_BIAS_GRADIENT] = "BIAS",
 };
 
-static const char *const unary_names[TSR_UNARY_COUNT] = {
-#define UNARY_MACRO(name, text) #name,
-    TSR_UNARY_LIST(UNARY_MACRO)
-#undef UNARY_MACRO
-};
-
 /* Constants of both kernels. */
 static void add_options(const tsr_conv_call *call, tsr_text *options) {
   const bool forward = call->kind == TSR_CONV_FORWARD;
   tsr_text_append(options, " -DREAL=%s -DKIND=%s -DHAS_BIAS=%d -DUNARY=%s",
                   call->dtype == TSR_F64 ? "double" : "float", kind_names[call->kind],
                   forward && call->bias.buffer,
-                  forward && call->activate ? unary_names[call->unary] : "NONE");
+                  forward && call->activate ? tsr_opencl_unary_names[call->unary] : "NONE");
 }
 
 /* An operand that the call does not have: another stands in for it. */

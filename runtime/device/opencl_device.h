@@ -128,6 +128,9 @@ void tsr_opencl_mark_set(tsr_device *device, tsr_device_mark *mark);
 tsr_status tsr_opencl_mark_test(tsr_device *device, tsr_device_mark *mark, bool *reached, tsr_error *error);
 void tsr_opencl_mark_drop(tsr_device *device, tsr_device_mark *mark);
 
+/* What activation.h calls the functions: -DUNARY=... */
+extern const char *const tsr_opencl_unary_names[TSR_UNARY_COUNT];
+
 /* Launchers, one file each. */
 tsr_status tsr_opencl_gemm(tsr_device *device, const tsr_gemm_call *call, tsr_error *error);
 tsr_status tsr_opencl_map(tsr_device *device, const tsr_map_call *call, tsr_error *error);

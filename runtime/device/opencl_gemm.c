@@ -8,12 +8,6 @@ enum { REFERENCE_GROUP_COLUMNS = 16, REFERENCE_GROUP_ROWS = 4, FINISH_GROUP = 64
 static const char *const element_names[TSR_DTYPE_COUNT] = {
     [TSR_F32] = "F32", [TSR_F64] = "F64", [TSR_F16] = "F16", [TSR_BF16] = "BF16", [TSR_I8] = "I8"};
 
-static const char *const unary_names[TSR_UNARY_COUNT] = {
-#define UNARY_MACRO(name, text) #name,
-    TSR_UNARY_LIST(UNARY_MACRO)
-#undef UNARY_MACRO
-};
-
 /* ---- options ---- */
 
 static const char *real_name(tsr_gemm_types types) {
@@ -23,7 +17,7 @@ static const char *real_name(tsr_gemm_types types) {
 static void epilogue_options(const tsr_gemm_call *call, tsr_text *options) {
   const tsr_epilogue *e = &call->epilogue;
   tsr_text_append(options, " -DREAL=%s -DBIAS=%d -DUNARY=%s -DGATE=%d -DRESIDUAL=%d", real_name(call->types),
-                  e->bias.buffer != NULL, e->activate ? unary_names[e->unary] : "NONE",
+                  e->bias.buffer != NULL, e->activate ? tsr_opencl_unary_names[e->unary] : "NONE",
                   e->gate.buffer != NULL, e->residual.buffer != NULL);
 }
 

@@ -18,7 +18,7 @@ static const char *const operation_names[] = {
     [TSR_MAP_UNARY_GRADIENT] = "APPLY_GRADIENT",
 };
 
-static const char *const unary_names[TSR_UNARY_COUNT] = {
+const char *const tsr_opencl_unary_names[TSR_UNARY_COUNT] = {
 #define UNARY_MACRO(name, text) #name,
     TSR_UNARY_LIST(UNARY_MACRO)
 #undef UNARY_MACRO
@@ -108,8 +108,9 @@ static tsr_status get_kernel(tsr_opencl_device *device, const tsr_map_call *call
            "-DREAL=%s -DVECTOR=%d -DOPERATION=%s -DUNARY=%s -DA_PANEL=%d -DB_PANEL=%d -DOUT_PANEL=%d "
            "-DBLOCKS=%d",
            call->dtype == TSR_F64 ? "double" : "float", work->vector, operation_names[call->kind],
-           applies_unary(call->kind) ? unary_names[call->unary] : "NONE", work->a.panel, work->b.panel,
-           work->out.panel, work->block_columns > (cl_ulong)work->vector || work->block_rows > 1);
+           applies_unary(call->kind) ? tsr_opencl_unary_names[call->unary] : "NONE", work->a.panel,
+           work->b.panel, work->out.panel,
+           work->block_columns > (cl_ulong)work->vector || work->block_rows > 1);
   return tsr_opencl_kernel_get(device, "elementwise.cl", "map", options, out, error);
 }
 

@@ -1,5 +1,5 @@
 /* Convolutions: sampled elements of what a member computes, each summed again in f64 from its inputs as
- * stored. */
+ * stored. Pooling and sums over channels: whole. */
 #include <math.h>
 
 #include "base/memory.h"
@@ -44,7 +44,6 @@ tsr_status tsr_check_images_expect(const tsr_plan *plan, const tsr_step *step, i
   tsr_status status = TSR_OK;
   const tsr_node *node = &plan->graph->nodes[step->node];
   const tsr_rule rule = tsr_check_rule(plan, step->node);
-  const bool input = node->op == TSR_OPERATOR_CONV_INPUT;
   const bool adds = node->input_count == 3 && (!rule.one_owner[2] || active_index == 0);
   tsr_oracle_value in[TSR_NODE_INPUTS_MAX] = {{0}};
   for (int j = 0; j < node->input_count; j++) TSR_TRY(read_images(device, &inputs[j], &in[j], error));
@@ -58,7 +57,7 @@ tsr_status tsr_check_images_expect(const tsr_plan *plan, const tsr_step *step, i
     goto done;
   }
   const tsr_conv_geometry g = tsr_plan_conv(plan, node, &rule, active_index);
-  const tsr_conv_arrays arrays = {.x = in[0], .weight = in[1], .y = input ? in[0] : in[1]};
+  const tsr_conv_arrays arrays = tsr_conv_arrays_of(node, in);
   for (int64_t i = 0; i < probe->row_count; i++)
     for (int64_t j = 0; j < probe->cols; j++) {
       int64_t at = i * probe->cols + j,

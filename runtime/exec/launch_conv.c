@@ -156,8 +156,7 @@ tsr_status tsr_launch_channel_sum(const tsr_launch *launch, tsr_error *error) {
   if (tsr_tensor_next_row(a, 0) < a->rows)
     return tsr_fail(error, TSR_ERROR_UNSUPPORTED,
                     "images that are larger than the largest allocation of their device cannot be summed: "
-                    "split them over "
-                    "more members");
+                    "split them over more members");
   tsr_conv_call call = {.kind = TSR_CONV_BIAS_GRADIENT,
                         .dtype = a->dtype,
                         .groups = 1,

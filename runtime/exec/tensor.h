@@ -36,7 +36,7 @@ tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int
 void tsr_store_finish(tsr_store *store, tsr_device *device);
 
 /* The tensor of value at place on this member. UNSUPPORTED if a view cannot be expressed (a shard of a middle
- * axis of a replicated value of three axes or more). */
+ * axis of a replicated value of three axes). */
 tsr_status tsr_tensor_of(const tsr_plan *plan, const tsr_store *stores, int active_index, tsr_value value,
                          tsr_place place, tsr_tensor *out, tsr_error *error);
 

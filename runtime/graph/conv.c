@@ -71,9 +71,9 @@ tsr_status tsr_window_places(const tsr_window *window, const int64_t *image, con
         !tsr_multiply_fits(size[i] - 1, window->dilation[i], &reach) || reach > WINDOW_MAX)
       return tsr_fail(
           error, TSR_ERROR_INVALID_ARGUMENT,
-          "%s: %lld of images, windows of %lld with dilation %lld: windows have at least 1, and all of it "
-          "is at most %d",
-          names[i], (long long)image[i], (long long)size[i], (long long)window->dilation[i], WINDOW_MAX);
+          "images of %lld %s, windows of %lld with dilation %lld: images and what a window covers are to be "
+          "from 1 to %d",
+          (long long)image[i], names[i], (long long)size[i], (long long)window->dilation[i], WINDOW_MAX);
     int64_t room = image[i] + 2 * window->padding[i] - reach - 1;
     if (room < 0)
       return tsr_fail(

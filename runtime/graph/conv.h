@@ -36,6 +36,9 @@ typedef struct tsr_conv_arrays {
   tsr_oracle_value x, weight, y;
 } tsr_conv_arrays;
 
+/* Of a node, from its inputs. */
+tsr_conv_arrays tsr_conv_arrays_of(const tsr_node *node, const tsr_oracle_value *in);
+
 /* One element of the node's output, by its place in the dense output, in f64, and the error bound of
  * computing it in a type of unit roundoff epsilon; bias not included. */
 void tsr_conv_element(tsr_operator op, const tsr_conv_geometry *g, const tsr_conv_arrays *arrays,

@@ -133,13 +133,17 @@ void tsr_conv_element(tsr_operator op, const tsr_conv_geometry *g, const tsr_con
   *error = sum.error + 4 * sqrt(sum.depth) * epsilon * sum.magnitude + epsilon * fabs(sum.exact);
 }
 
+tsr_conv_arrays tsr_conv_arrays_of(const tsr_node *node, const tsr_oracle_value *in) {
+  return (tsr_conv_arrays){
+      .x = in[0], .weight = in[1], .y = node->op == TSR_OPERATOR_CONV_INPUT ? in[0] : in[1]};
+}
+
 void tsr_conv_evaluate(const tsr_node *node, const tsr_shape *inputs, const tsr_shape *output,
                        const tsr_oracle_value *in, double epsilon, tsr_oracle_value out) {
-  const bool input = node->op == TSR_OPERATOR_CONV_INPUT;
   tsr_conv_geometry g = tsr_conv_geometry_of(node, inputs, output, 1, 0, 0);
   /* As many groups as the images have channels for: all, or a member's where both images are split. */
   if (node->window.groups > 1 && g.c_held) g.k_group = g.k_held / (g.c_held / g.c);
-  const tsr_conv_arrays arrays = {.x = in[0], .weight = in[1], .y = input ? in[0] : in[1]};
+  const tsr_conv_arrays arrays = tsr_conv_arrays_of(node, in);
   int64_t count = tsr_shape_count(output), plane = g.p * g.q;
   for (int64_t i = 0; i < count; i++) {
     tsr_conv_element(node->op, &g, &arrays, i, epsilon, &out.exact[i], &out.error[i]);

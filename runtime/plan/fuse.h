@@ -1,5 +1,5 @@
 /* plan/fuse.h: nodes that are computed in one step with the node whose result they take: a product with its
- * epilogue (device/device.h), an addition of a bias with its activation. */
+ * epilogue (device/device.h), an addition of a bias or a convolution with its activation. */
 #ifndef TSR_PLAN_FUSE_H
 #define TSR_PLAN_FUSE_H
 
@@ -10,7 +10,7 @@
  * one layout, row-major, and computed in that layout; its other operand has been made before step->node. In a
  * partial layout that is an addition alone, of which a member adds what it is the owner of. A product takes,
  * in this order and each at most once, the factors of the columns of a weight in i8, a bias, an activation, a
- * gate and a residual; an addition an activation. */
+ * gate and a residual; an addition or a convolution an activation. */
 void tsr_plan_fuse(const tsr_plan *plan, tsr_step *step);
 
 #endif

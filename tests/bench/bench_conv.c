@@ -1,6 +1,7 @@
 /* bench_conv.c: convolutions on PoCL beside the product of the same m, n and k, which reads both operands
- * row-major, in turn on the same cores; what counts is the median of the rounds' ratios. Results are compared
- * with the host device's.
+ * row-major, in turn on the same cores; what counts is the median of the rounds' ratios. Outputs and
+ * gradients of the input are compared with the host device's, of the first image; gradients of weights are
+ * left to the tests.
  *
  *     bench_conv [--cores N] [--seconds S] [--kind forward|input|weight] [--shape n,c,h,w,k,r,stride]
  *

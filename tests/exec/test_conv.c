@@ -231,8 +231,8 @@ static void training_follows_the_oracle(void **state) {
   }
 }
 
-/* What `run --check` does: sampled elements and collectives. */
-static void check_finds_a_wrong_weight(void **state) {
+/* What `run --check` does, elements and collectives, agrees with what is right. */
+static void check_passes(void **state) {
   (void)state;
   exec_rig rig;
   conv_graph g = make_graph(&layers[0], TSR_F32, true, true, EXEC_BACKWARD);
@@ -291,7 +291,7 @@ int main(void) {
       cmocka_unit_test(two_layers_pair_up),
       cmocka_unit_test(pins_keep_groups_whole),
       cmocka_unit_test(training_follows_the_oracle),
-      cmocka_unit_test(check_finds_a_wrong_weight),
+      cmocka_unit_test(check_passes),
       cmocka_unit_test(bad_windows_are_refused),
   };
   return cmocka_run_group_tests_name("conv", tests, exec_begin, exec_end);
