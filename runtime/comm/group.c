@@ -194,6 +194,15 @@ void *tsr_group_memory_create(tsr_group *group, int member, size_t bytes) {
   return transport->ops->memory_create ? transport->ops->memory_create(transport, member, bytes) : NULL;
 }
 
+bool tsr_group_keeps_memory(const tsr_group *group) {
+  return group->transport->keeps_memory;
+}
+
+void tsr_group_free(const tsr_group *group, void *memory) {
+  if (!tsr_group_keeps_memory(group)) free(memory);
+}
+
 void tsr_group_memory_destroy(tsr_group *group, void *memory) {
-  if (memory) group->transport->ops->memory_destroy(group->transport, memory);
+  if (memory && !tsr_group_keeps_memory(group))
+    group->transport->ops->memory_destroy(group->transport, memory);
 }

@@ -24,10 +24,13 @@ struct tsr_group {
   uint64_t sequence_base; /* added to each of them */
   uint64_t sequence_next; /* above all that were used */
 
-  /* Prepared for tsr_group_agree, which then needs no memory to say that all went well. */
+  /* Prepared for tsr_group_agree, which allocates nothing: it is how processes tell that they have no
+   * memory. */
   struct tsr_collective **agreements; /* [local] */
   double *agreement_values;           /* [local][2] */
   char *agreement_scratch;
+  tsr_request *announcements; /* [member]; messages with the record of a failure */
+  tsr_error *announced;       /* that record */
 };
 
 /* Takes transport, also when it fails. Gives *out. */
@@ -58,6 +61,12 @@ uint64_t tsr_group_bytes_sent(const tsr_group *group, int member);
 /* The transport's memory: page-aligned, zeroed, of a local member; NULL = ordinary memory will do as well. */
 void *tsr_group_memory_create(tsr_group *group, int member, size_t bytes);
 void tsr_group_memory_destroy(tsr_group *group, void *memory);
+
+/* After a failure MPI may hold on to memory that a message was given, and read or write it until
+ * MPI_Finalize: such memory must not be freed, and is lost to the process. */
+bool tsr_group_keeps_memory(const tsr_group *group);
+/* Frees memory of malloc that messages were given, unless it must be kept. */
+void tsr_group_free(const tsr_group *group, void *memory);
 
 /* Makes and releases what tsr_group_agree needs. */
 tsr_status tsr_group_prepare_agreement(tsr_group *group, tsr_error *error);

@@ -11,23 +11,25 @@
 
 /* ---- one collective, made, run and released, for all local members ---- */
 
-/* Makes, runs and frees one collective for all local members; member i takes its input at in + i * in_stride.
- * Out of memory on one process must not leave the others in a collective that it never enters: unless it is
- * an agreement's own, all agree before anybody starts. */
-static tsr_status run_once(tsr_group *group, const tsr_collective_options *options, tsr_status own,
-                           bool agrees, const char *in, size_t in_stride, void *out, tsr_error *error) {
-  tsr_status status = own;
+/* Makes, runs and frees one collective for all local members in `memory`; member i's input lies at
+ * memory + i * in_stride, its output at memory. Out of memory on one process must not leave the others in a
+ * collective that it never enters: all agree before anybody starts. */
+static tsr_status run_once(tsr_group *group, const tsr_collective_options *options, char *memory,
+                           size_t in_stride, tsr_error *error) {
+  tsr_status status = TSR_OK;
   size_t count = (size_t)tsr_group_local_count(group);
   tsr_collective **collectives = tsr_calloc(count, sizeof *collectives);
-  if (!collectives && status == TSR_OK)
+  if (!collectives || !memory)
     status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for %zu collectives", count);
   for (size_t i = 0; i < count && status == TSR_OK; i++)
     status = tsr_collective_create(group, tsr_group_local_member(group, (int)i), options, NULL,
                                    &collectives[i], error);
-  if (agrees) status = tsr_group_agree(group, status, error, error);
-  for (size_t i = 0; i < count && status == TSR_OK; i++)
-    status = tsr_collective_start(collectives[i], in + i * in_stride, out, error);
-  if (status == TSR_OK) status = tsr_collective_wait_all(group, collectives, count, error);
+  TSR_TRY(tsr_group_agree(group, status, error, error));
+  for (size_t i = 0; i < count; i++)
+    TSR_TRY(tsr_collective_start(
+        collectives[i], memory + (size_t)tsr_group_local_member(group, (int)i) * in_stride, memory, error));
+  TSR_TRY(tsr_collective_wait_all(group, collectives, count, error));
+done:
   for (size_t i = 0; collectives && i < count; i++) tsr_collective_destroy(&collectives[i]);
   free(collectives);
   return status;
@@ -39,25 +41,35 @@ static tsr_status check_bytes(size_t bytes, tsr_error *error) {
                   (long long)INT64_MAX);
 }
 
+/* The caller's memory is its own again whatever happens, on its stack for example, so messages get other
+ * memory: after a failure that may have to be kept. */
 tsr_status tsr_group_broadcast(tsr_group *group, int root, void *data, size_t bytes, tsr_error *error) {
   TSR_RETURN_IF_FAILED(check_bytes(bytes, error));
   int64_t count = (int64_t)bytes;
   tsr_collective_options options = {
       .kind = TSR_BROADCAST, .element_bytes = 1, .root = root, .counts = &count};
-  return run_once(group, &options, TSR_OK, true, data, 0, data, error);
+  char *memory = tsr_malloc(bytes);
+  if (memory && bytes) memcpy(memory, data, bytes);
+  tsr_status status = run_once(group, &options, memory, 0, error);
+  if (status == TSR_OK && bytes) memcpy(data, memory, bytes);
+  tsr_group_free(group, memory);
+  return status;
 }
 
 tsr_status tsr_group_gather(tsr_group *group, const void *local_data, size_t bytes, void *out,
                             tsr_error *error) {
   TSR_RETURN_IF_FAILED(check_bytes(bytes, error));
-  int members = tsr_group_member_count(group);
-  int64_t *counts = tsr_calloc((size_t)members, sizeof *counts);
-  tsr_status status = TSR_OK;
-  if (!counts)
-    status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for a gather of %d members", members);
-  for (int i = 0; counts && i < members; i++) counts[i] = (int64_t)bytes;
+  size_t members = (size_t)tsr_group_member_count(group);
+  int64_t *counts = tsr_calloc(members, sizeof *counts);
+  char *memory = counts ? tsr_calloc(members, bytes) : NULL;
+  for (size_t i = 0; counts && i < members; i++) counts[i] = (int64_t)bytes;
+  for (int i = 0; memory && bytes && i < tsr_group_local_count(group); i++)
+    memcpy(memory + (size_t)tsr_group_local_member(group, i) * bytes,
+           (const char *)local_data + (size_t)i * bytes, bytes);
   tsr_collective_options options = {.kind = TSR_ALL_GATHER, .element_bytes = 1, .counts = counts};
-  status = run_once(group, &options, status, true, local_data, bytes, out, error);
+  tsr_status status = run_once(group, &options, memory, bytes, error);
+  if (status == TSR_OK && bytes) memcpy(out, memory, members * bytes);
+  tsr_group_free(group, memory);
   free(counts);
   return status;
 }
@@ -84,7 +96,10 @@ tsr_status tsr_group_prepare_agreement(tsr_group *group, tsr_error *error) {
   group->agreements = tsr_calloc((size_t)locals, sizeof *group->agreements);
   group->agreement_values = tsr_calloc((size_t)locals, AGREEMENT_VALUES * sizeof *group->agreement_values);
   group->agreement_scratch = tsr_calloc((size_t)locals, scratch_bytes);
-  if (!group->agreements || !group->agreement_values || !group->agreement_scratch)
+  group->announcements = tsr_calloc((size_t)members, sizeof *group->announcements);
+  group->announced = tsr_calloc(1, sizeof *group->announced);
+  if (!group->agreements || !group->agreement_values || !group->agreement_scratch || !group->announcements ||
+      !group->announced)
     return tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for the agreements of %d members", locals);
   for (int i = 0; i < locals; i++)
     TSR_RETURN_IF_FAILED(tsr_collective_create(group, tsr_group_local_member(group, i), &options,
@@ -97,8 +112,10 @@ void tsr_group_release_agreement(tsr_group *group) {
   for (int i = 0; group->agreements && i < tsr_group_local_count(group); i++)
     tsr_collective_destroy(&group->agreements[i]);
   free(group->agreements);
-  free(group->agreement_values);
-  free(group->agreement_scratch);
+  tsr_group_free(group, group->agreement_values);
+  tsr_group_free(group, group->agreement_scratch);
+  free(group->announcements);
+  tsr_group_free(group, group->announced);
 }
 
 /* Replaces every process's two values by the maxima. */
@@ -152,10 +169,47 @@ static void restart_sequences(tsr_group *group, uint64_t base) {
   group->sequence_base = group->sequence_next = base;
 }
 
+static tsr_status begin_announcement(tsr_group *group, int failed, tsr_error *error) {
+  tsr_transport *transport = group->transport;
+  const bool sends = tsr_transport_local_index(transport, failed) >= 0;
+  for (int member = 0; member < transport->member_count; member++) {
+    const bool local = tsr_transport_local_index(transport, member) >= 0;
+    tsr_request *request = &group->announcements[member];
+    if (sends && !local)
+      TSR_RETURN_IF_FAILED(transport->ops->isend(transport, failed, member, TSR_TAG_ANNOUNCEMENT,
+                                                 group->announced, sizeof *group->announced, request, error));
+    if (!sends && local)
+      TSR_RETURN_IF_FAILED(transport->ops->irecv(transport, member, failed, TSR_TAG_ANNOUNCEMENT,
+                                                 group->announced, sizeof *group->announced, request, error));
+  }
+  return TSR_OK;
+}
+
+/* Brings the failed member's record to every process. */
+static tsr_status announce(tsr_group *group, int failed, tsr_error *error) {
+  tsr_status status = TSR_OK;
+  tsr_transport *transport = group->transport;
+  TSR_TRY(begin_announcement(group, failed, error));
+  for (bool all_done = false; !all_done;) {
+    all_done = true;
+    for (int member = 0; member < transport->member_count; member++) {
+      bool done;
+      TSR_TRY(transport->ops->test(transport, &group->announcements[member], &done, error));
+      all_done = all_done && done;
+    }
+    if (!all_done) TSR_TRY(tsr_group_wait_turn(group, error));
+  }
+  return TSR_OK;
+done:
+  for (int member = 0; member < transport->member_count; member++)
+    transport->ops->cancel(transport, &group->announcements[member]);
+  return status;
+}
+
 tsr_status tsr_group_agree(tsr_group *group, tsr_status own, const tsr_error *own_error, tsr_error *error) {
-  tsr_error record = {0};
-  if (own != TSR_OK) record = describe(group, own, own_error);
-  if (group->broken) return own != TSR_OK ? accept(&record, error) : tsr_group_check(group, error);
+  if (group->broken && own == TSR_OK) return tsr_group_check(group, error);
+  if (own != TSR_OK) *group->announced = describe(group, own, own_error);
+  if (group->broken) return accept(group->announced, error);
 
   int members = tsr_group_member_count(group), me = tsr_group_local_member(group, 0);
   double values[AGREEMENT_VALUES] = {own != TSR_OK ? members - me : 0, (double)group->sequence_next};
@@ -163,10 +217,6 @@ tsr_status tsr_group_agree(tsr_group *group, tsr_status own, const tsr_error *ow
   if (values[WHO_FAILED] == 0) return TSR_OK;
 
   restart_sequences(group, (uint64_t)values[SEQUENCE_NEXT]);
-  int failed = members - (int)values[WHO_FAILED];
-  int64_t record_bytes = sizeof record;
-  tsr_collective_options options = {
-      .kind = TSR_BROADCAST, .element_bytes = 1, .root = failed, .counts = &record_bytes};
-  TSR_RETURN_IF_FAILED(run_once(group, &options, TSR_OK, false, (const char *)&record, 0, &record, error));
-  return accept(&record, error);
+  TSR_RETURN_IF_FAILED(announce(group, members - (int)values[WHO_FAILED], error));
+  return accept(group->announced, error);
 }

@@ -5,7 +5,7 @@
 
 /* Redistributions of one group follow one another on every member, and a pair's messages keep their order:
  * one tag is enough. */
-enum { TAG = TSR_COLLECTIVE_TAGS, TILE = 32 };
+enum { TILE = 32 };
 
 /* ---- memory ---- */
 
@@ -137,10 +137,11 @@ static tsr_status begin_message(tsr_redistribution *self, tsr_flow *flow, tsr_er
   if (!data) data = slot_memory(self, flow, index);
   walk(self, flow, views, &flow->cursor, slot->elements, sends(self, flow) && !slot->direct ? data : NULL,
        true);
-  TSR_RETURN_IF_FAILED(
-      sends(self, flow)
-          ? transport->ops->isend(transport, self->member, peer, TAG, data, bytes, &slot->request, error)
-          : transport->ops->irecv(transport, self->member, peer, TAG, data, bytes, &slot->request, error));
+  TSR_RETURN_IF_FAILED(sends(self, flow)
+                           ? transport->ops->isend(transport, self->member, peer, TSR_TAG_REDISTRIBUTION,
+                                                   data, bytes, &slot->request, error)
+                           : transport->ops->irecv(transport, self->member, peer, TSR_TAG_REDISTRIBUTION,
+                                                   data, bytes, &slot->request, error));
   flow->in_flight++;
   return TSR_OK;
 }

@@ -67,8 +67,7 @@ bool tsr_runs_next(const round_builder *b, runs *runs, run *out) {
 /* ---- actions ---- */
 
 static tsr_action *emit(round_builder *b, tsr_action_kind kind, int64_t bytes) {
-  static tsr_action nowhere;
-  tsr_action *action = b->actions ? &b->actions[b->action_count] : &nowhere;
+  tsr_action *action = b->actions ? &b->actions[b->action_count] : &b->last;
   b->action_count++;
   *action = (tsr_action){.kind = kind, .bytes = bytes};
   return action;

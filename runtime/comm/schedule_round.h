@@ -17,6 +17,7 @@ typedef struct round_builder {
   const tsr_schedule *schedule;
   tsr_action *actions; /* NULL: only count */
   int action_count;
+  tsr_action last;         /* while only counting */
   bool posts;              /* begin the messages, else do the work */
   int64_t segment;         /* which */
   int64_t first, elements; /* ALL_REDUCE, BROADCAST: what the segment covers */

@@ -18,7 +18,12 @@ typedef struct tsr_transport tsr_transport;
 
 /* Tags are 0 .. TSR_TAG_LIMIT - 1 (what every MPI grants); collectives use those below TSR_COLLECTIVE_TAGS.
  */
-enum { TSR_TAG_LIMIT = 32768, TSR_COLLECTIVE_TAGS = 16384 };
+enum {
+  TSR_COLLECTIVE_TAGS = 16384,
+  TSR_TAG_REDISTRIBUTION = TSR_COLLECTIVE_TAGS,
+  TSR_TAG_ANNOUNCEMENT,
+  TSR_TAG_LIMIT = 32768,
+};
 
 /* A message in flight; the caller's memory, zeroed before the first use, not moved while in flight. Opaque
  * but for the transport. */
@@ -66,7 +71,8 @@ typedef struct tsr_transport_ops {
   /* *done = the message has ended (an idle request has); a message of another size is COMM. A request that
    * failed is idle. */
   tsr_status (*test)(tsr_transport *transport, tsr_request *request, bool *done, tsr_error *error);
-  /* After a failure: forgets a message in flight (an idle request: nothing), so that its memory may go. */
+  /* After a failure: forgets a message in flight (an idle request: nothing), so that its memory may go, or
+   * else sets keeps_memory. */
   void (*cancel)(tsr_transport *transport, tsr_request *request);
   /* Signs of life: called by whoever waits, often. Lets pending work progress. *lost = a member that has
    * given no sign for deadline seconds although this process called regularly, or -1. */
@@ -98,6 +104,7 @@ struct tsr_transport {
   int local_count;
   int *local_members;             /* indices in the group, ascending */
   int failed_member;              /* one that said so (abandon); -1 = none */
+  bool keeps_memory;              /* what a message was given may still be read or written: see cancel */
   bool crowded;                   /* this host has more of the group's processes than cores */
   uint64_t *bytes_sent;           /* by local member; counted by the transport */
   int64_t message_bytes_max;      /* a longer message travels in pieces; tests make it small */

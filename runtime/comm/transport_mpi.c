@@ -98,6 +98,11 @@ static tsr_status post_pieces(const tsr_mpi *mpi, tsr_request *request, tsr_erro
   return TSR_OK;
 }
 
+/* What MPI does not let go of it may touch until MPI_Finalize. */
+static void drop(tsr_mpi *mpi, MPI_Request *native, bool receives) {
+  if (!tsr_mpi_drop(native, receives)) mpi->base.keeps_memory = true;
+}
+
 static void mpi_cancel(tsr_transport *transport, tsr_request *request) {
   tsr_mpi *mpi = (tsr_mpi *)transport;
   bool receives = request->state == RECEIVING;
@@ -112,11 +117,11 @@ static void mpi_cancel(tsr_transport *transport, tsr_request *request) {
   mpi->in_flight -= known;
   if (known && in_pieces(mpi, request)) {
     pieces *all = request->native;
-    for (int i = 0; all && i < all->count; i++) tsr_mpi_drop(&all->requests[i], receives);
+    for (int i = 0; all && i < all->count; i++) drop(mpi, &all->requests[i], receives);
     free(all);
   } else if (known) {
     MPI_Request native = load(request);
-    tsr_mpi_drop(&native, receives);
+    drop(mpi, &native, receives);
   }
   tsr_mpi_put_handler_back(callers);
 }

@@ -187,7 +187,7 @@ void tsr_mpi_destroy(tsr_transport *transport) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (mpi->started && !finalized) end_signs(mpi);
-  tsr_shared_destroy(&mpi->shared);
+  if (!mpi->base.keeps_memory) tsr_shared_destroy(&mpi->shared);
   tsr_liveness_finish(&mpi->liveness);
   free(mpi->offers);
   free(mpi->processes);

@@ -273,8 +273,8 @@ void tsr_distributed_gemm_destroy(tsr_distributed_gemm **out) {
   tsr_plan_destroy(&gemm->plan);
   for (int i = 0; i < TSR_OPERANDS; i++) tsr_operand_finish(&gemm->operands[i], gemm->local_count);
   for (int i = 0; i < gemm->local_count; i++) {
-    if (gemm->staging) free(gemm->staging[i]);
-    if (gemm->scratch) free(gemm->scratch[i]);
+    if (gemm->staging) tsr_group_free(gemm->group, gemm->staging[i]);
+    if (gemm->scratch) tsr_group_free(gemm->group, gemm->scratch[i]);
     if (gemm->views) free(gemm->views[i]);
   }
   free(gemm->staging);

@@ -102,7 +102,7 @@ static void free_pages(const tsr_session *session, tsr_host_pages *pages) {
   if (pages->of_group)
     tsr_group_memory_destroy(session->group, pages->data);
   else
-    free(pages->data);
+    tsr_group_free(session->group, pages->data);
 }
 
 static tsr_status allocate_host(const tsr_session *session, tsr_local *local, tsr_error *error) {

@@ -63,7 +63,8 @@ tsr_status tsr_store_init(tsr_store *store, const tsr_plan *plan, int index, int
 }
 
 void tsr_store_finish(tsr_store *store, tsr_device *device) {
-  for (int i = 0; i < store->piece_count; i++) {
+  const bool kept = store->group && tsr_group_keeps_memory(store->group);
+  for (int i = 0; !kept && i < store->piece_count; i++) {
     tsr_buffer_destroy(device, &store->pieces[i]);
     if (store->memories[i]) tsr_group_memory_destroy(store->group, store->memories[i]);
   }

@@ -109,6 +109,6 @@ done:
   free(collectives);
   free(counts);
   free(bounds);
-  free(rounds);
+  tsr_group_free(group, rounds);
   return status;
 }

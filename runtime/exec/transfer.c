@@ -152,7 +152,7 @@ static tsr_status all_gather_blocks(tsr_session *session, const gathered *g, tsr
 done:
   for (int i = 0; i < session->local_count; i++) {
     if (collectives) tsr_collective_destroy(&collectives[i]);
-    if (buffers && i) free(buffers[i]);
+    if (buffers && i) tsr_group_free(session->group, buffers[i]);
   }
   free(collectives);
   free(buffers);
@@ -210,6 +210,6 @@ tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_a
   if (array) unpack_blocks(session, &g, array);
 done:
   free(g.counts);
-  free(g.blocks);
+  tsr_group_free(session->group, g.blocks);
   return status;
 }

@@ -18,10 +18,10 @@ typedef struct gathering {
   float *own[LINK_MEMBERS_MAX], *all[LINK_MEMBERS_MAX];
 } gathering;
 
-static void finish_gathering(gathering *g) {
+static void finish_gathering(const tsr_group *group, gathering *g) {
   for (int i = 0; i < g->local_count; i++) {
     tsr_collective_destroy(&g->collectives[i]);
-    free(g->all[i]);
+    tsr_group_free(group, g->all[i]);
   }
 }
 
@@ -64,7 +64,7 @@ static tsr_status time_all_gather(tsr_group *group, const linked *linked, int64_
   }
   TSR_TRY(tsr_group_broadcast(group, linked->members[0], seconds, sizeof *seconds, error));
 done:
-  finish_gathering(&g);
+  finish_gathering(group, &g);
   return status;
 }
 

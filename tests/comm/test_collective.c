@@ -312,6 +312,20 @@ static void agreement(void **state) {
   }
 }
 
+/* It is how processes tell that they have no memory. */
+static void agreement_needs_no_memory(void **state) {
+  (void)state;
+  tsr_group *group = make_group(3);
+  for (int k = 0; k < 8; k++) {
+    tsr_memory_fail_after(k);
+    tsr_status status = tsr_group_agree(group, TSR_ERROR_IO, NULL, &error);
+    tsr_memory_fail_after(-1);
+    assert_int_equal(status, TSR_ERROR_IO);
+  }
+  run_kinds(group, NULL, 3, 0);
+  tsr_group_destroy(&group);
+}
+
 /* One member made fewer collectives because something failed: after the agreement all work again. */
 static void agreement_repairs_tags(void **state) {
   (void)state;
@@ -377,6 +391,7 @@ int main(void) {
       cmocka_unit_test(memory_runs_out),
       cmocka_unit_test(self_group),
       cmocka_unit_test(agreement),
+      cmocka_unit_test(agreement_needs_no_memory),
       cmocka_unit_test(agreement_repairs_tags),
       cmocka_unit_test(broadcast_and_gather),
       cmocka_unit_test(thousands_of_members),

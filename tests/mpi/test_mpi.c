@@ -217,6 +217,19 @@ static void agreement(void) {
   tsr_group_destroy(&group);
 }
 
+/* Any one allocation may fail, on any one rank: all learn the same. */
+static void agreement_without_memory(void) {
+  tsr_group *group = make_group(MPI_COMM_WORLD, 20);
+  for (int failing = 0; failing < size; failing++)
+    for (int k = 0; k < 4; k++) {
+      if (rank == failing) tsr_memory_fail_after(k);
+      CHECK(tsr_group_agree(group, rank == size - 1 ? TSR_ERROR_IO : TSR_OK, NULL, &error) == TSR_ERROR_IO);
+      tsr_memory_fail_after(-1);
+      CHECK(error.rank == size - 1);
+    }
+  tsr_group_destroy(&group);
+}
+
 /* One rank made fewer collectives because something failed: after the agreement all work again. */
 static void agreement_repairs_tags(void) {
   int64_t count = 4;
@@ -346,6 +359,7 @@ int main(int argc, char **argv) {
                                  two_in_flight,
                                  views,
                                  agreement,
+                                 agreement_without_memory,
                                  agreement_repairs_tags,
                                  broadcast_and_gather,
                                  other_sizes_are_an_error,
