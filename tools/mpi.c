@@ -40,7 +40,8 @@ static void keep_ucx_from_aborting(void) {
 tsr_status tool_mpi_start(tsr_context *context, double deadline_seconds, tsr_group **out, tsr_error *error) {
   /* A failure of MPI_Init ends the process: errors return only once there is a communicator. */
   keep_ucx_from_aborting();
-  MPI_Init(NULL, NULL);
+  int level;
+  MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level); /* for signs of life; with less it works too */
   tsr_group_options options;
   tsr_group_options_init(&options);
   options.deadline_seconds = deadline_seconds;

@@ -21,8 +21,10 @@
  * the plan gives it (none for those that lie as the product needs them). Each process keeps the list of all
  * blocks of all members, 48 bytes each.
  *
- * Thread safety: one tsr_distributed_gemm, one thread at a time; MPI is called from the calling thread only,
- * so MPI_THREAD_SINGLE is enough. */
+ * Thread safety: one tsr_distributed_gemm, one thread at a time; MPI_THREAD_SINGLE is enough (mpi.h).
+ *
+ * After RANK_LOST, MPI may hold on to the caller's blocks, as it does after any failure: leave them where they
+ * are until MPI_Finalize. */
 #ifndef TESSERA_DISTRIBUTED_H
 #define TESSERA_DISTRIBUTED_H
 

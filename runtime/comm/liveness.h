@@ -2,9 +2,11 @@
  * sends and receives the signs.
  *
  * Silence is measured on a clock that runs only while this process calls: after a long computation of its own
- * it must not blame the others for signs that it did not look for. So what counts is silence, and a member
- * that computes for longer than the deadline without calling is silent: there is no thread that beats for it.
- * Whoever knows that it lives all the same (comm/process.h) spares it. */
+ * it must not blame the others for signs that it did not look for.
+ *
+ * A member that computes for longer than the deadline without calling is slow, as long as it is known to
+ * live: its thread says so (transport_mpi_thread.c), or its process is seen (comm/process.h). Nobody is ever
+ * lost for being slow. Without either, what counts is silence. */
 #ifndef TSR_COMM_LIVENESS_H
 #define TSR_COMM_LIVENESS_H
 
@@ -19,10 +21,10 @@ typedef struct tsr_liveness {
   double last_call;
   double next_look, next_sign;
   struct tsr_liveness_peer {
-    double heard_at; /* on the calling clock */
-    double left_at;  /* likewise */
-    bool left;       /* ended as it should: never lost */
-    int spared;      /* times that its silence was forgiven since it was heard */
+    /* All on the calling clock: its program called, it was known to live, it was said to be slow. */
+    double heard_at, lived_at, told_at;
+    double left_at;
+    bool left; /* ended as it should: never lost */
   } * peers;
 } tsr_liveness;
 
@@ -34,18 +36,19 @@ void tsr_liveness_finish(tsr_liveness *liveness);
 
 /* This process calls. LOOK: time to see what arrived; SIGN: and to send signs as well. */
 tsr_liveness_due tsr_liveness_call(tsr_liveness *liveness, double now, double deadline_seconds);
+/* Seconds between two signs. */
+double tsr_liveness_sign_seconds(double deadline_seconds);
 /* Seconds between two looks for signs: nobody should sleep for longer. */
 double tsr_liveness_look_seconds(double deadline_seconds);
 void tsr_liveness_heard(tsr_liveness *liveness, int peer);
 void tsr_liveness_left(tsr_liveness *liveness, int peer);
 
-/* Forgives peer's silence for another deadline, because it is known to live: a slow rank is no lost rank.
- * False if that was done so often that something must be wrong with it. */
-bool tsr_liveness_spare(tsr_liveness *liveness, int peer);
+/* It lives, whatever it does. */
+void tsr_liveness_lives(tsr_liveness *liveness, int peer);
 
-/* A member that is silent for more than half the deadline: it may be slow; -1 = none. */
-int tsr_liveness_slow(const tsr_liveness *liveness);
-/* The member that was silent for the longest time beyond the deadline; -1 = none. */
+/* A member that was not heard for more than half the deadline, named once per deadline; -1 = none. */
+int tsr_liveness_slow(tsr_liveness *liveness);
+/* The member that for the longest time beyond the deadline was neither heard nor known to live; -1 = none. */
 int tsr_liveness_lost(const tsr_liveness *liveness);
 /* Whether peer left so long ago that nothing more can come from it. */
 bool tsr_liveness_left_long_ago(const tsr_liveness *liveness, int peer);

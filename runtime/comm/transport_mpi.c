@@ -30,16 +30,29 @@ tsr_status tsr_mpi_fail(tsr_error *error, int code, const char *what) {
   return TSR_ERROR_COMM;
 }
 
-MPI_Errhandler tsr_mpi_set_handler_aside(void) {
+/* The process has one such handler, whatever groups and threads it has. */
+static struct {
+  pthread_mutex_t lock;
+  int depth;
   MPI_Errhandler callers;
-  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &callers);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  return callers;
+} aside = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void tsr_mpi_set_handler_aside(void) {
+  pthread_mutex_lock(&aside.lock);
+  if (aside.depth++ == 0) {
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &aside.callers);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  }
+  pthread_mutex_unlock(&aside.lock);
 }
 
-void tsr_mpi_put_handler_back(MPI_Errhandler callers) {
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, callers);
-  MPI_Errhandler_free(&callers);
+void tsr_mpi_put_handler_back(void) {
+  pthread_mutex_lock(&aside.lock);
+  if (--aside.depth == 0) {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, aside.callers);
+    MPI_Errhandler_free(&aside.callers);
+  }
+  pthread_mutex_unlock(&aside.lock);
 }
 
 static MPI_Request load(const tsr_request *request) {
@@ -112,7 +125,7 @@ static void mpi_cancel(tsr_transport *transport, tsr_request *request) {
     return;
   }
   const bool known = request->state != UNREACHABLE;
-  MPI_Errhandler callers = tsr_mpi_set_handler_aside();
+  tsr_mpi_set_handler_aside();
   request->state = IDLE;
   mpi->in_flight -= known;
   if (known && in_pieces(mpi, request)) {
@@ -123,7 +136,7 @@ static void mpi_cancel(tsr_transport *transport, tsr_request *request) {
     MPI_Request native = load(request);
     drop(mpi, &native, receives);
   }
-  tsr_mpi_put_handler_back(callers);
+  tsr_mpi_put_handler_back();
 }
 
 /* What MPI says when the other end is gone is no error of this process. */
@@ -267,9 +280,9 @@ static tsr_status test_mpi(tsr_mpi *mpi, tsr_request *request, bool *done, tsr_e
   tsr_error own = {0};
   *done = false;
   if (request->state == UNREACHABLE) return TSR_OK;
-  MPI_Errhandler callers = tsr_mpi_set_handler_aside();
+  tsr_mpi_set_handler_aside();
   tsr_status status = test_message(mpi, request, done, &own);
-  tsr_mpi_put_handler_back(callers);
+  tsr_mpi_put_handler_back();
   if (status == TSR_OK) return *done ? finish_message(mpi, request, error) : TSR_OK;
   *done = false;
   if (status == TSR_ERROR_RANK_LOST) {

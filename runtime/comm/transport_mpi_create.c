@@ -4,7 +4,6 @@
 #include <tessera/mpi.h>
 
 #include <sched.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -152,13 +151,6 @@ static void share_memory(tsr_mpi *mpi) {
   mpi->spans_hosts = neighbours < mpi->base.member_count;
 }
 
-static bool is_crowded(const tsr_mpi *mpi) {
-  long cores = sysconf(_SC_NPROCESSORS_ONLN), processes = 0;
-  for (int rank = 0; rank < mpi->base.member_count; rank++)
-    processes += mpi->processes[rank].host == mpi->processes[mpi->me].host;
-  return processes > cores;
-}
-
 static tsr_status duplicate(MPI_Comm communicator, MPI_Comm *copy, tsr_error *error) {
   int code = MPI_Comm_dup(communicator, copy);
   if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
@@ -172,10 +164,11 @@ static void start_signs(tsr_group *group) {
   mpi->liveness.deadline = group->deadline_seconds;
   tsr_process_identify(&own);
   gather(mpi->signs, &own, sizeof own, mpi->processes); /* without it nobody is known to live */
-  mpi->base.crowded = is_crowded(mpi);
+  mpi->base.crowded = tsr_process_crowded(&own, mpi->processes, mpi->base.member_count);
   share_memory(mpi);
   for (int rank = 0; rank < mpi->base.member_count; rank++)
     if (rank != mpi->me && !tsr_mpi_shares(mpi, rank)) tsr_mpi_expect_sign(mpi, rank);
+  tsr_mpi_thread_start(mpi);
 }
 
 /* The copies come first, so that a rank without memory still takes part in every collective call; they become

@@ -7,8 +7,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-enum sign { BEAT = 'b', FAREWELL = 'f', FAILURE = 'x' };
-
 /* What fails here is no error of its own: it is silence, and after the deadline the peer is lost. */
 
 void tsr_mpi_expect_sign(tsr_mpi *mpi, int rank) {
@@ -35,18 +33,20 @@ static void look(tsr_mpi *mpi, int rank) {
   while (from->receive != MPI_REQUEST_NULL) {
     int done = 0;
     if (MPI_Test(&from->receive, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) return;
-    tsr_liveness_heard(&mpi->liveness, rank);
-    if (from->received == FAILURE) mpi->base.failed_member = rank;
-    if (from->received == FAREWELL)
+    if (from->received == TSR_SIGN_WORKING)
+      tsr_liveness_lives(&mpi->liveness, rank);
+    else
+      tsr_liveness_heard(&mpi->liveness, rank);
+    if (from->received == TSR_SIGN_FAILURE) mpi->base.failed_member = rank;
+    if (from->received == TSR_SIGN_FAREWELL)
       tsr_liveness_left(&mpi->liveness, rank);
     else
       tsr_mpi_expect_sign(mpi, rank);
   }
 }
 
-/* Not while the sign before is still on its way; true = this one is, or the rank sees it in shared memory.
- * Who has left listens until it hears our farewell, so it gets beats too. */
-static bool give_sign(tsr_mpi *mpi, int rank, enum sign sign) {
+/* Who has left listens until it hears our farewell, so it gets beats too. */
+bool tsr_mpi_give_sign(tsr_mpi *mpi, int rank, tsr_mpi_sign sign) {
   tsr_mpi_peer *to = &mpi->peers[rank];
   int done = 0;
   if (tsr_mpi_shares(mpi, rank)) return true;
@@ -60,18 +60,20 @@ static void exchange_signs(tsr_mpi *mpi, bool give) {
   for (int rank = 0; rank < mpi->base.member_count; rank++) {
     if (rank == mpi->me) continue;
     look(mpi, rank);
-    if (give) give_sign(mpi, rank, BEAT);
+    if (give && !mpi->thread.runs) tsr_mpi_give_sign(mpi, rank, TSR_SIGN_BEAT);
   }
 }
 
 /* A rank that is silent for longer than the deadline and does not live either; -1 = none. */
 static int silent_rank(tsr_mpi *mpi) {
   int rank = tsr_liveness_lost(&mpi->liveness);
-  if (rank < 0 || !tsr_process_lives(&mpi->processes[mpi->me], &mpi->processes[rank])) return rank;
-  if (!tsr_liveness_spare(&mpi->liveness, rank)) return rank;
-  tsr_log(mpi->base.context, TSR_LOG_WARNING, "comm",
-          "rank %d is slow: no sign of it for %g s, but its process lives; waiting on", rank,
-          mpi->liveness.deadline);
+  if (rank >= 0 && !tsr_process_lives(&mpi->processes[mpi->me], &mpi->processes[rank])) return rank;
+  if (rank >= 0) tsr_liveness_lives(&mpi->liveness, rank);
+  int slow = tsr_liveness_slow(&mpi->liveness);
+  if (slow >= 0)
+    tsr_log(mpi->base.context, TSR_LOG_WARNING, "comm",
+            "rank %d is slow: no sign of it for more than half of the deadline of %g s; waiting on", slow,
+            mpi->liveness.deadline);
   return -1;
 }
 
@@ -81,9 +83,10 @@ tsr_status tsr_mpi_beat(tsr_transport *transport, double deadline_seconds, int *
   *lost = -1;
   tsr_liveness_due due = tsr_liveness_call(&mpi->liveness, tsr_clock_seconds(), deadline_seconds);
   if (due == TSR_LIVENESS_NOTHING) return TSR_OK;
-  MPI_Errhandler callers = tsr_mpi_set_handler_aside();
+  mpi->thread.looks++;
+  tsr_mpi_set_handler_aside();
   exchange_signs(mpi, due == TSR_LIVENESS_SIGN);
-  tsr_mpi_put_handler_back(callers);
+  tsr_mpi_put_handler_back();
   *lost = mpi->base.failed_member >= 0 ? mpi->base.failed_member : silent_rank(mpi);
   mpi->broken = *lost >= 0;
   return TSR_OK;
@@ -94,20 +97,22 @@ tsr_status tsr_mpi_beat(tsr_transport *transport, double deadline_seconds, int *
 void tsr_mpi_abandon(tsr_transport *transport) {
   tsr_mpi *mpi = (tsr_mpi *)transport;
   double until = tsr_clock_seconds() + 1;
+  tsr_mpi_thread_stop(mpi);
   if (mpi->shared) tsr_shared_give_sign(mpi->shared, TSR_SHARED_FAILED);
-  MPI_Errhandler callers = tsr_mpi_set_handler_aside();
+  tsr_mpi_set_handler_aside();
   for (int rank = 0; rank < mpi->base.member_count; rank++)
-    while (rank != mpi->me && !give_sign(mpi, rank, FAILURE) && tsr_clock_seconds() < until) sched_yield();
-  tsr_mpi_put_handler_back(callers);
+    while (rank != mpi->me && !tsr_mpi_give_sign(mpi, rank, TSR_SIGN_FAILURE) && tsr_clock_seconds() < until)
+      sched_yield();
+  tsr_mpi_put_handler_back();
   mpi->broken = true;
 }
 
 /* MPI sends on what it has kept back only while it is called. */
 static void ask_mpi(const tsr_mpi *mpi) {
   int any;
-  MPI_Errhandler callers = tsr_mpi_set_handler_aside();
+  tsr_mpi_set_handler_aside();
   (void)MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi->signs, &any, MPI_STATUS_IGNORE);
-  tsr_mpi_put_handler_back(callers);
+  tsr_mpi_put_handler_back();
 }
 
 /* MPI wakes nobody: where it is in use, rest is short. Where ranks outnumber cores, whoever is waited for
@@ -136,7 +141,7 @@ static bool part(tsr_mpi *mpi, int rank) {
   int sent = 0;
   look(mpi, rank);
   if (tsr_mpi_shares(mpi, rank)) return mpi->liveness.peers[rank].left;
-  if (!other->farewell_sent) other->farewell_sent = give_sign(mpi, rank, FAREWELL);
+  if (!other->farewell_sent) other->farewell_sent = tsr_mpi_give_sign(mpi, rank, TSR_SIGN_FAREWELL);
   if (!other->farewell_sent || MPI_Test(&other->send, &sent, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
   return sent && mpi->liveness.peers[rank].left;
 }
@@ -144,6 +149,7 @@ static bool part(tsr_mpi *mpi, int rank) {
 /* Tells all farewell and, unless a member was lost, waits for theirs; false if somebody's did not come. */
 static bool part_from_all(tsr_mpi *mpi) {
   const double a_look = 1e-3;
+  tsr_mpi_thread_stop(mpi);
   if (mpi->shared) tsr_shared_give_sign(mpi->shared, TSR_SHARED_LEFT);
   for (;;) {
     bool all = true;
@@ -172,20 +178,20 @@ static void abandon(tsr_mpi *mpi) {
 }
 
 static void end_signs(tsr_mpi *mpi) {
-  MPI_Errhandler callers = tsr_mpi_set_handler_aside();
+  tsr_mpi_set_handler_aside();
   if (part_from_all(mpi)) {
     MPI_Comm_free(&mpi->data);
     MPI_Comm_free(&mpi->signs);
   } else {
     abandon(mpi);
   }
-  tsr_mpi_put_handler_back(callers);
+  tsr_mpi_put_handler_back();
 }
 
 void tsr_mpi_destroy(tsr_transport *transport) {
   tsr_mpi *mpi = (tsr_mpi *)transport;
   int finalized = 0;
-  MPI_Finalized(&finalized);
+  MPI_Finalized(&finalized); /* which has stopped the thread */
   if (mpi->started && !finalized) end_signs(mpi);
   if (!mpi->base.keeps_memory) tsr_shared_destroy(&mpi->shared);
   tsr_liveness_finish(&mpi->liveness);

@@ -31,6 +31,7 @@ static void the_silent_one_is_lost(void **state) {
   call_from_to(&liveness, 106, 108);
   assert_int_equal(tsr_liveness_lost(&liveness), -1);
   assert_int_equal(tsr_liveness_slow(&liveness), 2);
+  assert_int_equal(tsr_liveness_slow(&liveness), -1); /* named once */
   call_from_to(&liveness, 108, 108.5);
   assert_int_equal(tsr_liveness_lost(&liveness), 2);
   assert_false(tsr_liveness_left_long_ago(&liveness, 3));
@@ -39,6 +40,26 @@ static void the_silent_one_is_lost(void **state) {
   assert_true(tsr_liveness_left_long_ago(&liveness, 3));
   tsr_liveness_heard(&liveness, 2);
   assert_int_equal(tsr_liveness_lost(&liveness), 0);
+  tsr_liveness_finish(&liveness);
+}
+
+static void who_lives_is_never_lost(void **state) {
+  (void)state;
+  tsr_liveness liveness = make();
+  int named = 0;
+  for (double now = 100; now < 1000; now += 1) {
+    call_from_to(&liveness, now, now + 0.75);
+    tsr_liveness_heard(&liveness, 0);
+    tsr_liveness_lives(&liveness, 2);
+    tsr_liveness_heard(&liveness, 3);
+    assert_int_equal(tsr_liveness_lost(&liveness), -1);
+    int slow = tsr_liveness_slow(&liveness);
+    assert_true(slow == -1 || slow == 2);
+    named += slow == 2;
+  }
+  assert_in_range(named, 95, 115); /* once per deadline */
+  call_from_to(&liveness, 1000, 1008.5);
+  assert_int_not_equal(tsr_liveness_lost(&liveness), -1); /* no later than the deadline after the last sign */
   tsr_liveness_finish(&liveness);
 }
 
@@ -69,6 +90,7 @@ static void signs_and_looks_are_due(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_silent_one_is_lost),
+      cmocka_unit_test(who_lives_is_never_lost),
       cmocka_unit_test(own_computing_blames_nobody),
       cmocka_unit_test(signs_and_looks_are_due),
   };
