@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "launch.h"
 #include "message.h"
+#include "team.h"
 
 static const struct {
   const char *name;
@@ -80,9 +81,20 @@ static int run_line(int argc, char **argv) {
                     argv[1]);
 }
 
+/* Ranks with a right line would wait in MPI for one with a wrong line; unless their command needs no MPI. */
+static void tell_ranks(int argc, char **argv) {
+  for (int i = 0; i < COMMANDS; i++)
+    if (argc > 1 && strcmp(argv[1], commands[i].name) == 0 &&
+        !(commands[i].command & (TOOL_PROFILE | TOOL_RUN)))
+      return;
+  tool_team_tell(tool_usage_text());
+}
+
 int main(int argc, char **argv) {
   tool_standard_files_open();
   signal(SIGXFSZ, SIG_IGN); /* a file that grows above the limit is a write that fails */
   tool_launch_guard();
-  return tool_stdout_finish(run_line(argc, argv));
+  int code = run_line(argc, argv);
+  if (code == TOOL_EXIT_USAGE) tell_ranks(argc, argv);
+  return tool_stdout_finish(code);
 }

@@ -49,16 +49,21 @@ tsr_status tool_fail(tsr_error *error, tsr_status status, const char *format, ..
   return status;
 }
 
+static char usage_text[TSR_ERROR_MESSAGE_BYTES];
+
+const char *tool_usage_text(void) {
+  return usage_text;
+}
+
 int tool_usage(const char *command, const char *format, ...) {
-  if (tool_place_find().rank != 0) return TOOL_EXIT_USAGE;
   const char *space = command ? " " : "";
   const char *name = command ? command : "";
-  char line[TSR_ERROR_MESSAGE_BYTES];
   va_list arguments;
   va_start(arguments, format);
-  format_line(line, sizeof line, format, arguments);
+  format_line(usage_text, sizeof usage_text, format, arguments);
   va_end(arguments);
-  fprintf(stderr, "tessera%s%s: %s; try 'tessera%s%s --help'\n", space, name, line, space, name);
+  if (tool_place_find().rank == 0)
+    fprintf(stderr, "tessera%s%s: %s; try 'tessera%s%s --help'\n", space, name, usage_text, space, name);
   return TOOL_EXIT_USAGE;
 }
 

@@ -20,6 +20,8 @@ tsr_status tool_fail(tsr_error *error, tsr_status status, const char *format, ..
 
 /* One line about wrong usage, said by rank 0 alone; returns TOOL_EXIT_USAGE. command may be NULL. */
 int tool_usage(const char *command, const char *format, ...) TOOL_PRINTF(2, 3);
+/* What the last of them was about, on every rank. */
+const char *tool_usage_text(void);
 
 /* One line about a failure; returns TOOL_EXIT_FAILED. rank < 0: the group as a whole speaks. */
 int tool_complain(const char *command, int rank, const tsr_error *error);

@@ -5,10 +5,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <tessera/mpi.h>
 #include <unistd.h>
 
 #include "message.h"
+#include "place.h"
+
+enum { STARTS_MAX = 10 }; /* deadlines that a start may take */
 
 bool tool_mpi_built(void) {
   return true;
@@ -37,7 +41,50 @@ static void keep_ucx_from_aborting(void) {
   setenv("UCX_TCP_PUT_ENABLE", "n", 0);
 }
 
-tsr_status tool_mpi_start(tsr_context *context, double deadline_seconds, tsr_group **out, tsr_error *error) {
+/* MPI_Init waits for all ranks, without limit and without a word; who is missing, it does not know. */
+static struct {
+  unsigned deadline, waited;
+  bool speaks; /* two ranks do: the one that is missing cannot */
+} start;
+
+static void say(const char *text) {
+  if (!start.speaks) return;
+  ssize_t written = write(STDERR_FILENO, text, strlen(text));
+  (void)written; /* there is nobody to tell */
+}
+
+static void on_late_start(int number) {
+  (void)number;
+  char line[160] = "tessera: in MPI_Init still after ", digits[16];
+  size_t count = sizeof digits;
+  start.waited += start.deadline;
+  digits[--count] = 0;
+  for (unsigned rest = start.waited; rest || !digits[count]; rest /= 10)
+    digits[--count] = (char)('0' + rest % 10);
+  strcat(line, digits + count);
+  bool last = start.waited >= STARTS_MAX * start.deadline;
+  say(strcat(line, last ? " s: ended, because not every rank has started\n"
+                        : " s: not every rank has started; waiting on\n"));
+  if (last) _exit(TOOL_EXIT_FAILED);
+  alarm(start.deadline);
+}
+
+static void watch_start(double deadline_seconds) {
+  const struct sigaction late = {.sa_handler = on_late_start, .sa_flags = SA_RESTART};
+  start.deadline = deadline_seconds < 1 ? 1 : deadline_seconds > 1e6 ? 1000000 : (unsigned)deadline_seconds;
+  start.waited = 0;
+  start.speaks = tool_place_find().rank < 2;
+  sigaction(SIGALRM, &late, NULL);
+  alarm(start.deadline);
+}
+
+static void end_watch(void) {
+  alarm(0);
+  signal(SIGALRM, SIG_DFL);
+}
+
+static tsr_status start_group(tsr_context *context, double deadline_seconds, tsr_group **out,
+                              tsr_error *error) {
   /* A failure of MPI_Init ends the process: errors return only once there is a communicator. */
   keep_ucx_from_aborting();
   int level;
@@ -46,6 +93,13 @@ tsr_status tool_mpi_start(tsr_context *context, double deadline_seconds, tsr_gro
   tsr_group_options_init(&options);
   options.deadline_seconds = deadline_seconds;
   return tsr_group_create_mpi(context, MPI_COMM_WORLD, &options, out, error);
+}
+
+tsr_status tool_mpi_start(tsr_context *context, double deadline_seconds, tsr_group **out, tsr_error *error) {
+  watch_start(deadline_seconds);
+  tsr_status status = start_group(context, deadline_seconds, out, error);
+  end_watch();
+  return status;
 }
 
 /* Over UCX's TCP, MPI_Finalize closes a rank's connections, and a peer that sees that before it is in

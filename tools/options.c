@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tessera/context.h>
+
 #include "message.h"
 #include "numbers.h"
 
@@ -272,7 +274,7 @@ static const option_row rows[] = {
     {"help", 'h', ALL, NULL, read_flag, AT(help), "this text", NULL, 0, 0, NULL},
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
-_Static_assert(ROWS <= 64, "bits of tool_options.given");
+_Static_assert(ROWS <= 64, "bits of tool_options.given, places of tool_options.said");
 
 /* getopt_long's two forms of the table: long options whose value is 256 + row, and letters. */
 static void build_getopt(unsigned command, struct option *longs, char *letters) {
@@ -298,6 +300,7 @@ static const option_row *find_row(int value) {
 
 static int store(const option_row *row, char *text, tool_options *options) {
   options->given |= (uint64_t)1 << (row - rows);
+  options->said[row - rows] = text;
   if (row->read(row, text, (char *)options + row->offset)) return 0;
   char letter[4] = "";
   if (row->letter) snprintf(letter, sizeof letter, "-%c/", row->letter);
@@ -463,4 +466,28 @@ int tool_options_ranks(const tool_options *options, int fallback) {
     return 0;
   }
   return (int)ranks;
+}
+
+static bool names_file(const option_row *row) {
+  return row->argument && strstr(row->argument, "FILE");
+}
+
+char *tool_options_common(const tool_options *options) {
+  char *text = NULL;
+  size_t bytes;
+  FILE *out = open_memstream(&text, &bytes);
+  if (!out) return NULL;
+  fprintf(out, "tessera %s\n%s", tsr_version(), options->name);
+  for (size_t i = 0; i < options->workload.count; i++) fprintf(out, " %s", options->workload.items[i]);
+  fputc('\n', out);
+  for (size_t i = 0; i < options->weights.count; i++)
+    fprintf(out, "--weight %.*s\n", (int)strcspn(options->weights.items[i], "="), options->weights.items[i]);
+  for (int i = 0; i < ROWS; i++) {
+    const option_reader read = rows[i].read;
+    if (!(options->given >> i & 1) || read == read_devices || read == read_another) continue;
+    const char *value = rows[i].argument && !names_file(&rows[i]) ? options->said[i] : "";
+    fprintf(out, "--%s%s%s\n", rows[i].name, *value ? " " : "", value);
+  }
+  if (fclose(out)) return free(text), NULL;
+  return text;
 }

@@ -74,6 +74,7 @@ typedef struct tool_options {
   const char *candidate, *baseline;
 
   uint64_t given; /* bit by row of the table: what was said, whatever its value */
+  char *said[64]; /* by row, where given and no flag: as typed; the last, if there are several */
 } tool_options;
 
 /* Of --dtype of bench and tune, and of --form; ended by NULL. */
@@ -93,5 +94,10 @@ void tool_options_help(tool_command command);
 /* The number of ranks that -n and the comma lists ask for; `fallback` if none of them says; 0, having said
  * why, if they contradict each other. */
 int tool_options_ranks(const tool_options *options, int fallback);
+
+/* What every rank has to say alike, a line for each: the command, the workload, all options but --device; of
+ * a file only that there is one, since hosts may have it at different places. Release with free(); NULL = no
+ * memory. */
+char *tool_options_common(const tool_options *options);
 
 #endif

@@ -28,11 +28,12 @@ static int environment_number(const char *name, int low, int fallback) {
 tool_place tool_place_find(void) {
   tool_place place = {.ranks = 1, .local_ranks = 1};
   for (int i = 0; i < LAUNCHERS && !place.launched; i++) {
-    int rank = environment_number(launchers[i].rank, 0, -1);
-    if (rank < 0) continue;
+    int rank = environment_number(launchers[i].rank, 0, -1),
+        ranks = environment_number(launchers[i].ranks, 1, 0);
+    if (rank < 0 || rank >= ranks) continue; /* left over from something else */
     place.launched = true;
     place.rank = rank;
-    place.ranks = environment_number(launchers[i].ranks, 1, 1);
+    place.ranks = ranks;
     place.local_rank = environment_number(launchers[i].local_rank, 0, rank);
     place.local_ranks = environment_number(launchers[i].local_ranks, 1, place.ranks);
   }

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "message.h"
@@ -64,6 +65,57 @@ static tsr_status make_group(tool_team *team, tsr_error *error) {
   return tsr_group_create_sim(team->context, team->ranks, &options, &team->group, error);
 }
 
+static bool has_line(const char *text, const char *line, size_t bytes) {
+  for (; *text; text += strcspn(text, "\n") + 1)
+    if (strcspn(text, "\n") == bytes && memcmp(text, line, bytes) == 0) return true;
+  return false;
+}
+
+/* The first line of `text` that `other` does not have, or NULL. */
+static const char *find_line(const char *text, const char *other, int *bytes) {
+  for (; *text; text += *bytes + 1) {
+    *bytes = (int)strcspn(text, "\n");
+    if (!has_line(other, text, (size_t)*bytes)) return text;
+  }
+  return NULL;
+}
+
+static tsr_status compare_lines(const char *own, const char *first, tsr_error *error) {
+  static const char advice[] = "give all ranks the same options, but for --device";
+  int own_bytes, first_bytes;
+  const char *ours = find_line(own, first, &own_bytes), *theirs = find_line(first, own, &first_bytes);
+  if (ours && theirs)
+    return tool_fail(error, TSR_ERROR_MISMATCH, "started with '%.*s', but rank 0 with '%.*s': %s", own_bytes,
+                     ours, first_bytes, theirs, advice);
+  if (ours)
+    return tool_fail(error, TSR_ERROR_MISMATCH, "started with '%.*s', which rank 0 has not: %s", own_bytes,
+                     ours, advice);
+  if (theirs)
+    return tool_fail(error, TSR_ERROR_MISMATCH, "started without '%.*s', which rank 0 has: %s", first_bytes,
+                     theirs, advice);
+  return TSR_OK;
+}
+
+/* Ranks that do different things would wait for each other, or compute something that nobody asked for. */
+static tsr_status compare_options(tool_team *team, tsr_error *error) {
+  if (own_rank(team) < 0) return TSR_OK;
+  char *own = tool_options_common(team->options), *first = NULL;
+  int64_t bytes = own ? (int64_t)strlen(own) + 1 : 0;
+  tsr_status status = own ? TSR_OK : tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for options");
+  status = tool_team_agree(team, status, error);
+  if (status == TSR_OK) status = tsr_group_broadcast(team->group, 0, &bytes, sizeof bytes, error);
+  if (status == TSR_OK) {
+    first = tool_team_leads(team) ? own : malloc((size_t)bytes);
+    status = first ? TSR_OK : tool_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory for options");
+    status = tool_team_agree(team, status, error);
+  }
+  if (status == TSR_OK) status = tsr_group_broadcast(team->group, 0, first, (size_t)bytes, error);
+  if (status == TSR_OK) status = tool_team_agree(team, compare_lines(own, first, error), error);
+  if (first != own) free(first);
+  free(own);
+  return status;
+}
+
 tsr_status tool_team_start(tool_team *team, tsr_error *error) {
   team->local_count = team->transport == TOOL_TRANSPORT_MPI ? 1 : team->ranks;
   team->choices = calloc((size_t)team->local_count, sizeof *team->choices);
@@ -78,7 +130,24 @@ tsr_status tool_team_start(tool_team *team, tsr_error *error) {
   status = make_group(team, error);
   if (status != TSR_OK) return status;
   if (chosen != TSR_OK && error) *error = own;
-  return tool_team_agree(team, chosen, error);
+  status = tool_team_agree(team, chosen, error);
+  return status == TSR_OK ? compare_options(team, error) : status;
+}
+
+void tool_team_tell(const char *message) {
+  tsr_context *context = NULL;
+  tsr_group *group = NULL;
+  tsr_error error = {.rank = -1}, own = {.rank = -1};
+  const tool_place place = tool_place_find();
+  const double deadline = 20;
+  if (!tool_mpi_built() || place.ranks == 1) return;
+  tool_fail(&own, TSR_ERROR_INVALID_ARGUMENT, "%s", message);
+  if (tool_context_create(place.rank, &context, &error) == TSR_OK &&
+      tool_mpi_start(context, deadline, &group, &error) == TSR_OK)
+    (void)tsr_group_agree(group, own.status, &own, &error);
+  tsr_group_destroy(&group);
+  tsr_context_destroy(&context);
+  tool_mpi_stop();
 }
 
 tsr_status tool_team_agree(tool_team *team, tsr_status own, tsr_error *error) {

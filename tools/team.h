@@ -32,8 +32,12 @@ void tool_team_note_failure(tool_team *team, tsr_status status, const tsr_error 
 /* Whether the members are processes that mpiexec still has to start. */
 bool tool_team_needs_launch(const tool_team *team);
 
-/* Context, choice of devices, group. The same status on all ranks. */
+/* Context, choice of devices, group; MISMATCH if ranks were given other options than rank 0. The same status
+ * on all ranks. */
 tsr_status tool_team_start(tool_team *team, tsr_error *error);
+/* Of a process that mpiexec started, on a wrong command line: tells the ranks whose own is right, so that
+ * they do not wait for this one. `message` is what is wrong. */
+void tool_team_tell(const char *message);
 /* Opens the devices of the local members; memory: caps by rank, NULL for none. The same status on all. */
 tsr_status tool_team_open(tool_team *team, const uint64_t *memory, tsr_error *error);
 void tool_team_close(tool_team *team);

@@ -357,24 +357,10 @@ void tool_workload_finish(tool_workload *workload) {
   tsr_graph_destroy(&workload->graph);
 }
 
-static bool same_value(const tsr_value_info *a, const tsr_value_info *b) {
-  bool same = a->kind == b->kind && a->dtype == b->dtype && a->assigned == b->assigned &&
-              a->shape.axes == b->shape.axes && strcmp(a->name, b->name) == 0 &&
-              strcmp(a->output, b->output) == 0;
-  for (int i = 0; same && i < a->shape.axes; i++) same = a->shape.extent[i] == b->shape.extent[i];
-  return same;
-}
-
 tsr_status tool_workload_match(const tool_workload *workload, const tsr_graph *graph, tsr_error *error) {
-  size_t count = tsr_graph_value_count(workload->graph);
-  bool same = tsr_graph_value_count(graph) == count;
-  for (uint32_t id = 1; same && id <= count; id++) {
-    tsr_value_info ours, theirs;
-    same = tsr_graph_value_info(workload->graph, (tsr_value){id}, &ours, NULL) == TSR_OK &&
-           tsr_graph_value_info(graph, (tsr_value){id}, &theirs, NULL) == TSR_OK &&
-           same_value(&ours, &theirs);
-  }
-  if (same) return TSR_OK;
+  bool same;
+  tsr_status status = tsr_graph_equal(workload->graph, graph, &same, error);
+  if (status != TSR_OK || same) return status;
   char text[128];
   tool_workload_text(workload, text, sizeof text);
   return tool_fail(

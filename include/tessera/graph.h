@@ -195,6 +195,10 @@ tsr_status tsr_graph_value_info(const tsr_graph *graph, tsr_value value, tsr_val
 /* A leaf or an output by name, leaves first; an unknown name is NOT_FOUND with the nearest names. */
 tsr_status tsr_graph_find(const tsr_graph *graph, const char *name, tsr_value *out, tsr_error *error);
 
+/* *equal = both have the same values in the same order, with names, types, shapes, outputs, pins and
+ * assignments, and compute them by the same operators with the same attributes. Errors: OUT_OF_MEMORY. */
+tsr_status tsr_graph_equal(const tsr_graph *a, const tsr_graph *b, bool *equal, tsr_error *error);
+
 /* Floating-point operations of one step on one device, counting a multiply-add as two. */
 double tsr_graph_flops(const tsr_graph *graph);
 

@@ -21,8 +21,8 @@ typedef struct tsr_group tsr_group;
 
 typedef struct tsr_group_options {
   size_t struct_size;
-  /* No sign of life from a member for so long: RANK_LOST; 0 = 20. One whose process is seen to live on this
-   * host is reported as slow, and lost after 15 more of these. */
+  /* No sign of life from a member for so long: RANK_LOST; 0 = 20. One that is known to live, because its
+   * process is seen on this host or because its thread says so (mpi.h), is reported as slow and waited for. */
   double deadline_seconds;
 } tsr_group_options;
 void tsr_group_options_init(tsr_group_options *options);

@@ -100,6 +100,16 @@ json_t *tsr_graph_to_json(const tsr_graph *graph) {
   return NULL;
 }
 
+/* What is written is all that a graph is. */
+tsr_status tsr_graph_equal(const tsr_graph *a, const tsr_graph *b, bool *equal, tsr_error *error) {
+  json_t *first = tsr_graph_to_json(a), *second = tsr_graph_to_json(b);
+  const bool written = first && second;
+  *equal = written && json_equal(first, second);
+  json_decref(first);
+  json_decref(second);
+  return written ? TSR_OK : tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to compare two graphs");
+}
+
 /* --- reading --- */
 
 /* Which of count names a member is. */

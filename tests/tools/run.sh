@@ -88,6 +88,15 @@ refuses 1 "$work/turned.npy holds [3, 1]" run gemm 1 2 3 --device host --input "
 works plan gemm 64 256 128 --device host --transport sim -n 2 -o "$work/plan.json"
 works run gemm 64 256 128 --device host --transport sim -n 2 --plan "$work/plan.json" --check
 refuses 1 "is for another computation" run gemm 64 256 129 --device host --transport sim -n 2 --plan "$work/plan.json"
+# Shapes and names are not all that a computation is.
+works plan ffn 8 16 32 --activation relu --device host --transport sim -n 2 -o "$work/relu.json"
+works run ffn 8 16 32 --activation relu --device host --transport sim -n 2 --plan "$work/relu.json" --check
+refuses 1 "is for another computation" run ffn 8 16 32 --device host --transport sim -n 2 --plan "$work/relu.json"
+works plan ffn 8 16 32 --sgd 0.5 --device host --transport sim -n 2 -o "$work/sgd.json"
+refuses 1 "is for another computation" run ffn 8 16 32 --sgd 0.25 --device host --transport sim -n 2 --plan "$work/sgd.json"
+works plan conv 2 4 8 8 4 3 3 --padding 1 --stride 2 --device host --transport sim -n 2 -o "$work/conv.json"
+refuses 1 "is for another computation" run conv 2 4 8 8 4 3 3 --padding 2 --stride 3 --device host --transport sim -n 2 \
+  --plan "$work/conv.json"
 refuses 1 "is for 2 members, but there are 3 ranks" run gemm 64 256 128 --device host --transport sim -n 3 \
   --plan "$work/plan.json"
 if has_device pocl; then

@@ -22,6 +22,43 @@ timeout -k 5 100 "$mpiexec" -n 2 "$tessera" run gemm 64 65 66 --device host -n 3
   fail "-n 3 under mpiexec -n 2 is no error"
 [ "$(grep -c 'tessera run: -n is 3, but mpiexec started 2' "$work/err")" = 1 ] || fail "not said once: $(cat "$work/err")"
 
+# Ranks that were started differently: one line, no wrong result, and nobody waits.
+differ() { # CODES TEXT, and the arguments of rank 1; rank 0 has those of $base
+  local codes=$1 text=$2
+  shift 2
+  code=0
+  timeout -k 5 60 "$mpiexec" -n 1 "$tessera" "${base[@]}" : -n 1 "$tessera" "$@" >"$work/out" 2>"$work/err" </dev/null || code=$?
+  [[ $codes == *$code* ]] || fail "rank 1 with $*: exit code $code, expected $codes; $(cat "$work/err")"
+  [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err" || fail "rank 1 with $*: $(cat "$work/err")"
+  [ ! -s "$work/out" ] || fail "rank 1 with $*: something on stdout: $(head -c 300 "$work/out")"
+}
+base=(run gemm 8 16 32 --device host --steps 3)
+differ 1 "rank 1: started with '--steps 4', but rank 0 with '--steps 3'" run gemm 8 16 32 --device host --steps 4
+differ 1 "rank 1: started with '--check', which rank 0 has not" "${base[@]}" --check
+differ 1 "rank 1: started with '--output', which rank 0 has not" "${base[@]}" -o "$work/c.safetensors"
+differ 1 "rank 1: started without '--steps 3', which rank 0 has" run gemm 8 16 32 --device host
+differ 1 "rank 1: started with 'run gemm 8 16 33'" run gemm 8 16 33 --device host --steps 3
+differ 1 "rank 1: started with 'profile'" profile --device host
+differ 13 "rank 1: -s/--steps is 'x'" run gemm 8 16 32 --device host --steps x
+differ 13 "rank 1: unknown command 'rnu'" rnu
+base=(run gemm 8 16 32 --device host --steps x)
+differ 13 "-s/--steps is 'x', expected" run gemm 8 16 32 --device host
+differ 2 "-s/--steps is 'x', expected" "${base[@]}"
+base=(run gemm 8 16 32 --device host)
+differ 1 "rank 1: started with '--weight b', which rank 0 has not" "${base[@]}" -w "b=$work/nowhere.npy"
+code=0
+timeout -k 5 60 "$mpiexec" -n 1 "$tessera" run gemm 8 16 32 --device host -s 3 : -n 1 "$tessera" run --steps 3 --device=host gemm \
+  8 16 32 >"$work/out" 2>"$work/err" </dev/null || code=$?
+[ "$code" = 0 ] || fail "the same in other words: $code, $(cat "$work/err")"
+
+# A rank that never starts: the others say so, and end.
+code=0
+timeout -k 5 60 "$mpiexec" -n 1 "$tessera" run gemm 8 16 32 --device host --deadline 1 : -n 1 sleep 20 \
+  >"$work/out" 2>"$work/err" </dev/null || code=$?
+[ "$code" != 0 ] && grep -q 'in MPI_Init still after 10 s: ended, because not every rank has started' "$work/err" ||
+  fail "a rank that does not start: $code, $(cat "$work/err")"
+[ "$(PMI_RANK=5 "$tessera" run gemm 4 4 4 --device host --stp 2>&1 | wc -l)" = 1 ] || fail "PMI_RANK without PMI_SIZE is silent"
+
 # Every rank ends, and one line says why.
 refuses 1 "no device matches 'nothing'" run gemm 64 65 66 --device host,nothing -n 2
 refuses 1 "rank 1" run gemm 64 65 66 --device host,nothing -n 2

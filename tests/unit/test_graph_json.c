@@ -51,6 +51,13 @@ static void json_keeps_everything(void **state) {
   ok(tsr_graph_from_json(context, json, &read, &error));
   ok(tsr_graph_copy(graph, &copy, &error));
   assert_true(read->frozen && copy->frozen && !graph->frozen);
+  bool equal;
+  ok(tsr_graph_equal(graph, read, &equal, &error));
+  assert_true(equal);
+  read->nodes[0].alpha += 1;
+  ok(tsr_graph_equal(graph, read, &equal, &error));
+  assert_false(equal);
+  read->nodes[0].alpha -= 1;
   assert_int_equal(read->node_count, graph->node_count);
   for (size_t i = 0; i < graph->node_count; i++) {
     const tsr_node *a = &graph->nodes[i], *b = &read->nodes[i];
