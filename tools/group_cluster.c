@@ -1,6 +1,6 @@
 /* group_cluster.c: clusters and their cache. Speeds depend on who computes beside whom: the key holds every
- * rank's host, device, driver and tuning rows, their number, the transport, and what limits a CPU device's
- * threads. A cluster that was measured for some work only has a key of its own. */
+ * rank's host, device, driver and tuning rows, their number, the transport with what chooses its network, and
+ * what limits a CPU device's threads. A cluster that was measured for some work only has a key of its own. */
 #include "group_cluster.h"
 
 #include <dirent.h>
@@ -43,13 +43,24 @@ static uint64_t tuning_key(const tsr_context *context) {
   return key;
 }
 
+/* By these variables a user of MPICH chooses among a host's networks. */
+static uint64_t network_key(void) {
+  static const char *const names[] = {"UCX_NET_DEVICES", "FI_PROVIDER", "MPIR_CVAR_CH4_NETMOD"};
+  uint64_t hash = TOOL_HASH_BEGIN;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *value = getenv(names[i]);
+    hash = tool_hash(hash, value ? value : "");
+  }
+  return hash;
+}
+
 static void identify(const tsr_context *context, const tool_choice *choice, identity *out) {
   char host[65] = "";
   const tsr_device_info *info = &choice->device.info;
   gethostname(host, sizeof host - 1);
   memset(out, 0, sizeof *out);
-  snprintf(out->text, sizeof out->text, "%s|%s|%s|%s|%s|%016" PRIx64, host, info->platform, info->name,
-           info->driver, info->backend, tuning_key(context));
+  snprintf(out->text, sizeof out->text, "%s|%s|%s|%s|%s|%016" PRIx64 "|%016" PRIx64, host, info->platform,
+           info->name, info->driver, info->backend, tuning_key(context), network_key());
 }
 
 static uint64_t make_key(const identity *identities, int ranks, tool_transport transport) {

@@ -87,6 +87,7 @@ void exec_open(exec_rig *rig, const exec_setup *setup) {
   /* Nobody is slow to reach: so that small problems are split at all. */
   rig->cluster->links.host.latency = 1e-9;
   rig->cluster->links.host.bandwidth = 1e12;
+  rig->cluster->links.reduce_bandwidth = 1e10;
   for (int i = 0; i < members; i++)
     if (setup->speeds[i] > 0) make_faster(&rig->cluster->members[i], setup->speeds[i]);
 }
