@@ -1,6 +1,7 @@
 /* main.c: the program tessera: finds the subcommand and hands over. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tessera/tessera.h>
@@ -93,6 +94,8 @@ static void tell_ranks(int argc, char **argv) {
 int main(int argc, char **argv) {
   tool_standard_files_open();
   signal(SIGXFSZ, SIG_IGN); /* a file that grows above the limit is a write that fails */
+  /* PoCL compiles a kernel for its binary, and again for each size of work-group; each has one size here. */
+  setenv("POCL_WORK_GROUP_SPECIALIZATION", "0", 0);
   tool_launch_guard();
   int code = run_line(argc, argv);
   if (code == TOOL_EXIT_USAGE) tell_ranks(argc, argv);

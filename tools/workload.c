@@ -251,11 +251,11 @@ unsigned tool_workload_work(const tool_workload *workload) {
                                    [TSR_F16] = TSR_WORK_F16,
                                    [TSR_BF16] = TSR_WORK_BF16,
                                    [TSR_I8] = TSR_WORK_I8};
-  return (unsigned)types[tool_workload_weights(workload)] | TSR_WORK_FORWARD |
-         (options->backward || options->sgd > 0 ? TSR_WORK_BACKWARD : 0) |
-         (products_alone ? 0 : TSR_WORK_ELEMENTWISE) |
-         (workload->extent[0] <= FEW_ROWS && workload->operation->build != build_conv ? TSR_WORK_FEW_ROWS
-                                                                                      : 0);
+  const bool backward = options->backward || options->sgd > 0;
+  const bool few = workload->extent[0] <= FEW_ROWS && workload->operation->build != build_conv;
+  return (unsigned)types[tool_workload_weights(workload)] | (backward ? TSR_WORK_BACKWARD : 0) |
+         (products_alone ? 0 : TSR_WORK_ELEMENTWISE) | (few ? TSR_WORK_FEW_ROWS : 0) |
+         (few && !backward ? 0 : TSR_WORK_FORWARD);
 }
 
 uint64_t tool_workload_memory(const tool_workload *workload, int rank) {

@@ -61,13 +61,14 @@ bool tsr_device_matches(const char *selector, const tsr_device_info *info);
 typedef enum tsr_work {
   TSR_WORK_F32 = 1,
   TSR_WORK_F64 = 2,
-  TSR_WORK_FORWARD = 4,      /* products of operands as they are stored */
+  TSR_WORK_FORWARD = 4,      /* products of operands as they are stored, of any number of rows */
   TSR_WORK_BACKWARD = 8,     /* products with a transposed operand, as gradients need them */
   TSR_WORK_ELEMENTWISE = 16, /* anything but products */
   TSR_WORK_F16 = 32,         /* products of f32 by weights in f16, bf16, i8 */
   TSR_WORK_BF16 = 64,
   TSR_WORK_I8 = 128,
-  TSR_WORK_FEW_ROWS = 256 /* forward products of up to 16 rows, for which CPUs have a kernel of their own */
+  TSR_WORK_FEW_ROWS = 256 /* forward products of up to 16 rows, for which CPUs have a kernel of their own;
+                             without FORWARD: no others */
 } tsr_work;
 
 typedef struct tsr_device_options {

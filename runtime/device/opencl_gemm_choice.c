@@ -90,14 +90,14 @@ static tsr_status test_few_rows(tsr_opencl_device *device, tsr_gemm_facts *facts
   return TSR_OK;
 }
 
-/* NN; NT, TN. */
+/* NN, where it is not for few rows alone; NT, TN. */
 static tsr_status test_forms(tsr_opencl_device *device, tsr_gemm_types types, tsr_error *error) {
   tsr_gemm_facts *facts = &device->base.gemm[types];
   if (!tsr_work_has(device->work, TSR_WORK_F32)) return TSR_OK;
-  if (tsr_work_has(device->work, TSR_WORK_FORWARD))
+  const bool few = tsr_work_has(device->work, TSR_WORK_FEW_ROWS);
+  if (few) TSR_RETURN_IF_FAILED(test_few_rows(device, facts, types, error));
+  if (tsr_work_has(device->work, TSR_WORK_FORWARD) || (few && !facts->small_m))
     TSR_RETURN_IF_FAILED(test(device, facts, types, 0, error));
-  if (tsr_work_has(device->work, TSR_WORK_FEW_ROWS))
-    TSR_RETURN_IF_FAILED(test_few_rows(device, facts, types, error));
   if (!tsr_work_has(device->work, TSR_WORK_BACKWARD)) return TSR_OK;
   TSR_RETURN_IF_FAILED(test(device, facts, types, 2, error));
   return test(device, facts, types, 1, error);
@@ -186,9 +186,8 @@ static tsr_status tuned_facts(tsr_opencl_device *device, const tsr_gemm_call *ca
   *out = NULL;
   tsr_tuned *row = tsr_tuning_find(&device->base, call->types, form, call->m, call->n, call->k);
   if (!row) return TSR_OK;
-  tsr_status status = test(device, &row->facts, call->types, form, &failure);
-  if (status == TSR_OK && tsr_gemm_has_few_rows(&row->facts, call))
-    status = test(device, &row->facts, call->types, TSR_FORM_FEW_ROWS, &failure);
+  const bool few = tsr_gemm_has_few_rows(&row->facts, call);
+  tsr_status status = test(device, &row->facts, call->types, few ? TSR_FORM_FEW_ROWS : form, &failure);
   if (status == TSR_OK) *out = &row->facts;
   if (status == TSR_OK || !may_pass_over(status)) {
     if (error && status != TSR_OK) *error = failure;
@@ -218,9 +217,12 @@ tsr_status tsr_opencl_gemm_facts(tsr_opencl_device *device, const tsr_gemm_call 
   for (;;) {
     tsr_error failure = {0};
     tsr_gemm_facts tried = **out;
+    if (tsr_gemm_has_few_rows(*out, call)) {
+      TSR_RETURN_IF_FAILED(test_few(device, call, *out, error));
+      if (tsr_gemm_has_few_rows(*out, call)) return TSR_OK; /* the other kernel will not be asked */
+    }
     tsr_status status = test(device, *out, call->types, form, &failure);
-    if (status == TSR_OK)
-      return tsr_gemm_has_few_rows(*out, call) ? test_few(device, call, *out, error) : TSR_OK;
+    if (status == TSR_OK) return TSR_OK;
     bool fixed = call->facts || call->types == TSR_GEMM_TYPES_F32 || !may_pass_over(status);
     if (fixed || !next_choice(device, call->types)) {
       if (error) *error = failure;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
+enum { FEW_ROWS = 16 }; /* see TSR_WORK_FEW_ROWS */
 enum { GRID = 3, REPETITIONS = 3, LAUNCHES = 20, COPY_ELEMENTS = 1 << 21 };
 /* A point is repeated for so long: where members share cores, a shorter run may happen to have one to itself.
  */
@@ -24,6 +25,9 @@ static const struct {
     {2000, {16, 512, 2048}, {512, 2048, 4096}},
 };
 enum { GRIDS = sizeof grids / sizeof *grids };
+/* Few rows take as long as their weight takes to be read: the last is larger than caches are. */
+static const int64_t few_rows_sides[GRID] = {256, 1024, 4096};
+static const double few_rows_gflops = 5;
 
 void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member) {
   const tsr_device_info *info = &device->info;
@@ -107,7 +111,7 @@ static size_t workspace_bytes(const tsr_gemm_facts *facts, tsr_gemm_types types,
 
 /* rows and sides ascend. */
 static tsr_status bench_init(bench *bench, tsr_device *device, tsr_dtype dtype, const int64_t *grid_rows,
-                             const int64_t *grid_sides, int count, tsr_error *error) {
+                             const int64_t *grid_sides, int count, bool weight_gradients, tsr_error *error) {
   const int64_t m = grid_rows[count - 1], side = grid_sides[count - 1];
   const tsr_gemm_facts *facts = &device->gemm[dtype];
   const tsr_gemm_types types = (tsr_gemm_types)dtype;
@@ -120,7 +124,7 @@ static tsr_status bench_init(bench *bench, tsr_device *device, tsr_dtype dtype, 
   tsr_status status = TSR_OK;
   TSR_TRY(tsr_buffer_create(device, rows, &bench->a, error));
   TSR_TRY(tsr_buffer_create(device, larger(rows, square), &bench->b, error));
-  TSR_TRY(tsr_buffer_create(device, larger(rows, square), &bench->c, error));
+  TSR_TRY(tsr_buffer_create(device, weight_gradients ? larger(rows, square) : rows, &bench->c, error));
   if (workspace) TSR_TRY(tsr_buffer_create(device, workspace, &bench->workspace, error));
   TSR_TRY(tsr_device_fill_zero(device, bench->a, 0, bench->a->bytes, error));
   TSR_TRY(tsr_device_fill_zero(device, bench->b, 0, bench->b->bytes, error));
@@ -176,6 +180,12 @@ static tsr_status time_gemm(const bench *bench, tsr_gemm_form form, int64_t m, i
   return TSR_OK;
 }
 
+/* Whether all products have few rows, for which the device has a kernel of its own: no other is built. */
+static bool only_few_rows(unsigned work, const tsr_gemm_facts *facts) {
+  return facts->small_m >= FEW_ROWS && tsr_work_has(work, TSR_WORK_FEW_ROWS) &&
+         !(tsr_work_has(work, TSR_WORK_FORWARD) || tsr_work_has(work, TSR_WORK_BACKWARD));
+}
+
 /* Products of this size and up to so many GFLOPS tell how fast a device is: small ones first, so that a slow
  * one is not kept busy. */
 static const struct {
@@ -183,12 +193,14 @@ static const struct {
   double enough_below;
 } speed_tests[] = {{32, 64, 0.5}, {64, 256, 20}, {512, 1024, 2000}, {2048, 2048, 1e30}};
 
-tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops, tsr_error *error) {
+tsr_status tsr_member_speed(tsr_device *device, unsigned work, tsr_dtype dtype, double *gflops,
+                            tsr_error *error) {
+  const tsr_gemm_facts *facts = &device->gemm[dtype];
   for (size_t i = 0; i < sizeof speed_tests / sizeof *speed_tests; i++) {
-    int64_t m = speed_tests[i].m, side = speed_tests[i].side;
+    int64_t m = only_few_rows(work, facts) ? FEW_ROWS : speed_tests[i].m, side = speed_tests[i].side;
     bench small;
     double seconds;
-    TSR_RETURN_IF_FAILED(bench_init(&small, device, dtype, &m, &side, 1, error));
+    TSR_RETURN_IF_FAILED(bench_init(&small, device, dtype, &m, &side, 1, false, error));
     tsr_status status = time_gemm(&small, TSR_GEMM_NN, m, side, &seconds, error);
     bench_finish(&small);
     TSR_RETURN_IF_FAILED(status);
@@ -210,7 +222,8 @@ bool tsr_member_works_in(const tsr_device *device, unsigned work, tsr_dtype dtyp
 
 bool tsr_member_measures(unsigned work, tsr_dtype dtype, tsr_gemm_form form) {
   return tsr_work_has(work, work_of[dtype]) &&
-         tsr_work_has(work, form == TSR_GEMM_NN ? TSR_WORK_FORWARD : TSR_WORK_BACKWARD) &&
+         (tsr_work_has(work, form == TSR_GEMM_NN ? TSR_WORK_FORWARD : TSR_WORK_BACKWARD) ||
+          (form == TSR_GEMM_NN && tsr_work_has(work, TSR_WORK_FEW_ROWS))) &&
          !(form == TSR_GEMM_TN && tsr_dtype_is_narrow(dtype));
 }
 
@@ -218,6 +231,7 @@ bool tsr_member_measures(unsigned work, tsr_dtype dtype, tsr_gemm_form form) {
 static int64_t rows_at(int grid, int index, unsigned work, const tsr_gemm_facts *facts) {
   const int64_t rows = grids[grid].rows[index],
                 least = tsr_work_has(work, TSR_WORK_FEW_ROWS) ? 1 : facts->small_m + 1;
+  if (only_few_rows(work, facts)) return FEW_ROWS >> (GRID - 1 - index);
   return rows < least ? least + index : rows;
 }
 
@@ -229,9 +243,11 @@ static tsr_status measure_products(tsr_device *device, unsigned work, tsr_dtype 
   for (int i = 0; i < GRIDS; i++)
     if (gflops >= grids[i].gflops_from) grid = i;
   int64_t rows[GRID];
-  const int64_t *sides = grids[grid].sides;
+  const bool few = only_few_rows(work, &device->gemm[dtype]);
+  const int64_t *sides = few && gflops >= few_rows_gflops ? few_rows_sides : grids[grid].sides;
   for (int i = 0; i < GRID; i++) rows[i] = rows_at(grid, i, work, &device->gemm[dtype]);
-  TSR_RETURN_IF_FAILED(bench_init(&bench, device, dtype, rows, sides, GRID, error));
+  TSR_RETURN_IF_FAILED(bench_init(&bench, device, dtype, rows, sides, GRID,
+                                  tsr_member_measures(work, dtype, TSR_GEMM_TN), error));
   for (int form = 0; form < TSR_GEMM_FORMS; form++) {
     tsr_gemm_curve *curve = &member->curves[dtype][form];
     if (!tsr_member_measures(work, dtype, (tsr_gemm_form)form)) continue;

@@ -13,9 +13,10 @@ void tsr_member_describe(const tsr_device *device, tsr_cluster_member *member);
 tsr_status tsr_member_match(const tsr_cluster_member *planned, const tsr_device *device, int member,
                             tsr_error *error);
 
-/* Roughly how fast the device multiplies by a b of this dtype: it decides how large the measured products
- * are. */
-tsr_status tsr_member_speed(tsr_device *device, tsr_dtype dtype, double *gflops, tsr_error *error);
+/* Roughly how fast the device multiplies by a b of this dtype in such work: it decides how large the measured
+ * products are. */
+tsr_status tsr_member_speed(tsr_device *device, unsigned work, tsr_dtype dtype, double *gflops,
+                            tsr_error *error);
 
 /* Whether products by a b of this dtype are among the work (of tsr_work), and the device has them. */
 bool tsr_member_works_in(const tsr_device *device, unsigned work, tsr_dtype dtype);

@@ -139,7 +139,7 @@ static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, 
   for (size_t i = 0; i < count; i++)
     for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES && status == TSR_OK; dtype++)
       if (tsr_member_works_in(devices[i], work, (tsr_dtype)dtype))
-        status = tsr_member_speed(devices[i], (tsr_dtype)dtype, &mine[i].gflops[dtype], error);
+        status = tsr_member_speed(devices[i], work, (tsr_dtype)dtype, &mine[i].gflops[dtype], error);
   TSR_TRY(tsr_group_agree(group, status, error, error));
   TSR_TRY(tsr_group_gather(group, mine, sizeof *mine, all, error));
   for (size_t i = 0; i < count && status == TSR_OK; i++) {

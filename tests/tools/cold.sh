@@ -38,6 +38,8 @@ for workload in "gemm 64 256 128" "linear 8 256 128" "ffn 64 128 512"; do
   nothing_else_but "$forward" "$workload"
   ! grep -q -e 'double' -e '_TRANSPOSED=1' "$work/compiled" || fail "$workload: $(cat "$work/compiled")"
 done
+cold_and_warm gemm 8 256 128
+! grep -v '^gemm_small' "$work/compiled" || fail "few rows: built, but not used: $(cat "$work/compiled")"
 cold_and_warm gemm 64 256 128
 ! grep -v '^gemm_' "$work/compiled" || fail "gemm builds more than products"
 cold_and_warm gemm 64 256 128 --dtype f64
