@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "launch.h"
 #include "message.h"
+#include "stop.h"
 #include "team.h"
 
 static const struct {
@@ -93,6 +94,7 @@ static void tell_ranks(int argc, char **argv) {
 
 int main(int argc, char **argv) {
   tool_standard_files_open();
+  tool_stop_on_hangup();
   signal(SIGXFSZ, SIG_IGN); /* a file that grows above the limit is a write that fails */
   /* PoCL compiles a kernel for its binary, and again for each size of work-group; each has one size here. */
   setenv("POCL_WORK_GROUP_SPECIALIZATION", "0", 0);

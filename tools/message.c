@@ -142,8 +142,13 @@ tsr_status tool_context_create(int rank, tsr_context **out, tsr_error *error) {
   speaker.rank = rank;
   const char *filter = getenv("TSR_LOG");
   if (filter && !filter[0]) filter = NULL;
-  return tsr_context_create(
-      TSR_CONTEXT_OPTIONS(.log = log_line, .log_level = TSR_LOG_WARNING, .log_filter = filter), out, error);
+  tsr_error own = {.message = ""};
+  tsr_status status = tsr_context_create(
+      TSR_CONTEXT_OPTIONS(.log = log_line, .log_level = TSR_LOG_WARNING, .log_filter = filter), out, &own);
+  if (status == TSR_ERROR_INVALID_ARGUMENT)
+    return tool_fail(error, status, "the variable TSR_LOG is wrong: %s", own.message);
+  if (status != TSR_OK && error) *error = own;
+  return status;
 }
 
 double tool_seconds_now(void) {

@@ -11,6 +11,7 @@
 
 #include "message.h"
 #include "place.h"
+#include "stop.h"
 
 enum { STARTS_MAX = 10 }; /* deadlines that a start may take */
 
@@ -89,6 +90,7 @@ static tsr_status start_group(tsr_context *context, double deadline_seconds, tsr
   keep_ucx_from_aborting();
   int level;
   MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level); /* for signs of life; with less it works too */
+  tool_stop_on_hangup();
   tsr_group_options options;
   tsr_group_options_init(&options);
   options.deadline_seconds = deadline_seconds;

@@ -1,6 +1,7 @@
 /* options.c: the table of options, and getopt_long over it. */
 #include "options.h"
 
+#include <float.h>
 #include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include <tessera/context.h>
+#include <tessera/dtype.h>
 
 #include "message.h"
 #include "numbers.h"
@@ -393,8 +395,42 @@ static int check_measure(const tool_options *options) {
   return bench ? 0 : check_tune(options);
 }
 
+/* Options that a file has decided already: said beside it they would not be looked at. */
+static int check_files(const tool_options *options) {
+  static const struct {
+    const char *file, *name, *instead;
+  } decided[] = {
+      {"plan", "replicate", "make a new plan with it"},
+      {"plan", "chunks", "make a new plan with it"},
+      {"plan", "collective", "make a new plan with it"},
+      {"plan", "wire", "make a new plan with it"},
+      {"cluster", "device", "the file has devices"},
+      {"cluster", "transport", "planning for a file needs none"},
+  };
+  for (size_t i = 0; i < sizeof decided / sizeof decided[0]; i++)
+    if (was_given(options, decided[i].file) && was_given(options, decided[i].name))
+      return tool_usage(options->name, "--%s has no meaning with --%s: leave it out; %s", decided[i].name,
+                        decided[i].file, decided[i].instead);
+  return 0;
+}
+
+static int check_sgd(const tool_options *options) {
+  const double rate = options->sgd, least = options->dtype == TSR_F64 ? DBL_MIN : FLT_MIN,
+               most = options->dtype == TSR_F64 ? DBL_MAX : FLT_MAX;
+  if (!(rate > 0) || (rate >= least && rate <= most)) return 0;
+  return tool_usage(options->name, "--sgd is %g, and in %s a rate is from %.2g to %.2g", rate,
+                    tsr_dtype_name((tsr_dtype)options->dtype), least, most);
+}
+
 /* What the table cannot say: options that need or exclude each other. */
 static int check_together(const tool_options *options) {
+  int code = check_files(options);
+  if (!code) code = check_sgd(options);
+  if (code) return code;
+  if (options->wire && options->dtype == TSR_F64)
+    return tool_usage(options->name,
+                      "--wire %s is for values in f32, and --dtype is f64: leave one of them out",
+                      wire_names[options->wire]);
   if (options->backward && options->sgd > 0)
     return tool_usage(options->name, "--backward and --sgd exclude each other: --sgd has its own gradients");
   if (options->weight_type >= 0 && (options->backward || options->sgd > 0 || options->dtype != TSR_F32))

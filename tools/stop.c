@@ -27,3 +27,8 @@ void tool_stop_end(void) {
   signal(tool_stop_signal, SIG_DFL);
   raise(tool_stop_signal);
 }
+
+void tool_stop_on_hangup(void) {
+  struct sigaction now;
+  if (sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler != SIG_IGN) signal(SIGHUP, SIG_DFL);
+}

@@ -14,4 +14,8 @@ const char *tool_stop_name(void);
 /* If one came, ends the process by it, as whoever waits for it expects. */
 void tool_stop_end(void);
 
+/* A process whose terminal is gone ends, unless whoever started it wants otherwise: libraries (UCX) take
+ * SIGHUP for themselves when they are loaded or started. */
+void tool_stop_on_hangup(void);
+
 #endif

@@ -131,8 +131,8 @@ static tsr_status exchange(tsr_group *group, double *values, tsr_error *error) {
   return TSR_OK;
 }
 
-/* An own failure as all shall see it: with its rank, which the message names first. What already crossed
- * ranks stays as it is. */
+/* An own failure as all shall see it: with its rank, which the message names first, if there are several.
+ * What already crossed ranks stays as it is. */
 static tsr_error describe(const tsr_group *group, tsr_status own, const tsr_error *own_error) {
   tsr_error described;
   tsr_fail(&described, own, "%s", tsr_status_text(own));
@@ -143,7 +143,7 @@ static tsr_error describe(const tsr_group *group, tsr_status own, const tsr_erro
     described.rank = tsr_group_local_member(group, 0);
   char prefix[24];
   int length = snprintf(prefix, sizeof prefix, "rank %d: ", described.rank);
-  if (strncmp(described.message, prefix, (size_t)length) != 0)
+  if (tsr_group_member_count(group) > 1 && strncmp(described.message, prefix, (size_t)length) != 0)
     tsr_error_wrap(&described, "rank %d", described.rank);
   return described;
 }

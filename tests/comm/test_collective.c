@@ -294,7 +294,10 @@ static void agreement(void **state) {
     own.rank = sizes[i] - 1;
     tsr_error_native(&own, "errno", 5);
     char expected[64];
-    snprintf(expected, sizeof expected, "rank %d: cannot read w1", own.rank);
+    if (sizes[i] > 1)
+      snprintf(expected, sizeof expected, "rank %d: cannot read w1", own.rank);
+    else
+      snprintf(expected, sizeof expected, "cannot read w1");
     /* Twice over: the prefix is put once. */
     assert_int_equal(tsr_group_agree(group, TSR_ERROR_IO, &own, &error), TSR_ERROR_IO);
     assert_int_equal(tsr_group_agree(group, TSR_ERROR_IO, &error, &error), TSR_ERROR_IO);
@@ -305,7 +308,7 @@ static void agreement(void **state) {
     assert_null(error.file);
 
     assert_int_equal(tsr_group_agree(group, TSR_ERROR_DEVICE, NULL, &error), TSR_ERROR_DEVICE);
-    assert_string_equal(error.message, "rank 0: device failed");
+    assert_string_equal(error.message, sizes[i] > 1 ? "rank 0: device failed" : "device failed");
     assert_int_equal(tsr_group_agree(group, TSR_ERROR_DEVICE, NULL, NULL), TSR_ERROR_DEVICE);
     run_kinds(group, NULL, sizes[i], 0);
     tsr_group_destroy(&group);

@@ -207,7 +207,10 @@ static void agreement(void) {
     tsr_error own;
     char expected[64];
     tsr_fail(&own, TSR_ERROR_IO, "cannot read w%d", rank);
-    snprintf(expected, sizeof expected, "rank %d: cannot read w%d", failing, failing);
+    if (size > 1)
+      snprintf(expected, sizeof expected, "rank %d: cannot read w%d", failing, failing);
+    else
+      snprintf(expected, sizeof expected, "cannot read w%d", failing);
     tsr_status status = rank >= failing ? TSR_ERROR_IO : TSR_OK;
     CHECK(tsr_group_agree(group, status, status ? &own : NULL, &error) == TSR_ERROR_IO);
     CHECK(!strcmp(error.message, expected));

@@ -68,6 +68,19 @@ run run gemm 64 65 66 --device host,nothing -n 2 --json
 [ "$code" = 1 ] || fail "exit code $code"
 holds 'd["error"]["rank"] == 1 and d["error"]["status"] == "TSR_ERROR_NOT_FOUND"'
 
+# A terminal that goes away takes all ranks with it.
+setsid "$tessera" run gemm 61 1067 1071 --device host -n 2 --steps 1000000 >/dev/null 2>&1 </dev/null &
+sleep 3
+kill -HUP -- "-$!"
+code=0
+wait $! || code=$?
+[ "$code" = 129 ] || fail "SIGHUP: exit code $code, expected 129"
+for _ in $(seq 20); do
+  pgrep -f 'tessera run .*gemm 61 1067 1071' >/dev/null || break
+  sleep 0.5
+done
+! pgrep -f 'tessera run .*gemm 61 1067 1071' >"$work/left" || fail "SIGHUP: left: $(cat "$work/left")"
+
 # Nobody to start the ranks with, and nowhere to report to.
 code=0
 PATH=$work "$tessera" run gemm 4 4 4 --device host -n 2 --json >"$work/out" 2>"$work/err" </dev/null || code=$?

@@ -124,4 +124,16 @@ for command in "" devices profile plan run; do
   grep -q '^usage: tessera' "$work/out" || fail "$command --help: $(head -n 1 "$work/out")"
   [ ! -s "$work/err" ] || fail "$command --help says on stderr: $(cat "$work/err")"
 done
+# What a file has decided is not said again beside it.
+for option in "--wire bf16" "--collective ring" "--chunks 2" "--replicate never"; do
+  # shellcheck disable=SC2086
+  refuses 2 "has no meaning with --plan: leave it out" run gemm 4 4 4 --plan plan.json $option
+done
+refuses 2 "--device has no meaning with --cluster" plan gemm 4 4 4 --cluster c.json --device host
+refuses 2 "--transport has no meaning with --cluster" plan gemm 4 4 4 --cluster c.json --transport sim
+refuses 2 "--wire bf16 is for values in f32" run gemm 4 4 4 --wire bf16 --dtype f64
+refuses 2 "--sgd is 1e+39, and in f32 a rate is from 1.2e-38 to 3.4e+38" run gemm 4 4 4 --sgd 1e39
+refuses 2 "--sgd is 1e-300" run gemm 4 4 4 --sgd 1e-300
+TSR_LOG=nonsense run run gemm 4 4 4 --device host
+[ "$code" = 1 ] && grep -q 'TSR_LOG is wrong: log filter "nonsense"' "$work/err" || fail "TSR_LOG=nonsense: $(cat "$work/err")"
 finish
