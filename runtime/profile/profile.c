@@ -125,6 +125,21 @@ static tsr_status exchange(tsr_group *group, unsigned work, const tsr_cluster_me
   return smooth(cluster, work, error);
 }
 
+/* The first of this process's members that computes on the same CPU in the same way: members of a sim group
+ * have it in turn, so what one measures is true of all. `index` itself, if there is none before. */
+static size_t first_like(const tsr_cluster_member *own, size_t index) {
+  size_t i = own[index].kind == TSR_DEVICE_CPU ? 0 : index;
+  while (i < index && !same_device(&own[i], &own[index])) i++;
+  return i;
+}
+
+static void take_figures(tsr_cluster_member *to, const tsr_cluster_member *from) {
+  memcpy(to->curves, from->curves, sizeof to->curves);
+  to->memory_bandwidth = from->memory_bandwidth;
+  to->launch_seconds = from->launch_seconds;
+  to->estimated = from->estimated;
+}
+
 /* Speeds first, so that equal devices measure the same products: the fastest of its kind decides for all. */
 static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, size_t count, unsigned work,
                                   const tsr_cluster *cluster, tsr_cluster_member *own, tsr_error *error) {
@@ -138,7 +153,9 @@ static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, 
     status = tsr_fail(error, TSR_ERROR_OUT_OF_MEMORY, "no memory to measure %zu devices", count);
   for (size_t i = 0; i < count; i++)
     for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES && status == TSR_OK; dtype++)
-      if (tsr_member_works_in(devices[i], work, (tsr_dtype)dtype))
+      if (first_like(own, i) < i)
+        mine[i].gflops[dtype] = mine[first_like(own, i)].gflops[dtype];
+      else if (tsr_member_works_in(devices[i], work, (tsr_dtype)dtype))
         status = tsr_member_speed(devices[i], work, (tsr_dtype)dtype, &mine[i].gflops[dtype], error);
   TSR_TRY(tsr_group_agree(group, status, error, error));
   TSR_TRY(tsr_group_gather(group, mine, sizeof *mine, all, error));
@@ -147,7 +164,10 @@ static tsr_status measure_devices(tsr_group *group, tsr_device *const *devices, 
       for (int dtype = 0; dtype < TSR_CLUSTER_DTYPES; dtype++)
         if (same_device(&cluster->members[j], &own[i]) && all[j].gflops[dtype] > mine[i].gflops[dtype])
           mine[i].gflops[dtype] = all[j].gflops[dtype];
-    status = tsr_member_measure(devices[i], work, mine[i].gflops, &own[i], error);
+    if (first_like(own, i) < i)
+      take_figures(&own[i], &own[first_like(own, i)]);
+    else
+      status = tsr_member_measure(devices[i], work, mine[i].gflops, &own[i], error);
   }
   status = tsr_group_agree(group, status, error, error);
 done:
