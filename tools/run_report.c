@@ -132,6 +132,17 @@ static void print_check(const tsr_check *check) {
            check->not_finite, check->compared);
 }
 
+/* A prediction that is no good is not to be taken for one. */
+static void print_doubt(double predicted, double measured) {
+  const double much = 2;
+  if (!(predicted > 0 && measured > 0) || (measured < much * predicted && predicted < much * measured))
+    return;
+  printf("the prediction is off by %.1f times: this machine does something else as well, did so when it was "
+         "measured, or\n"
+         "the step is too short to predict; measure again with tessera profile\n",
+         measured > predicted ? measured / predicted : predicted / measured);
+}
+
 void tool_run_print_text(const tool_run_job *job) {
   char text[512], predicted[TOOL_QUANTITY_BYTES], measured[TOOL_QUANTITY_BYTES];
   tool_workload_scale_text(&job->workload, text, sizeof text);
@@ -152,6 +163,7 @@ void tool_run_print_text(const tool_run_job *job) {
   printf("per step: predicted %s, measured %s (%s), %.1f GFLOPS\n",
          tool_format_seconds(predicted, job->report.predicted_seconds),
          tool_format_seconds(measured, job->report.median_seconds), of_steps, gflops(job));
+  print_doubt(job->report.predicted_seconds, job->report.median_seconds);
   print_hidden(job);
   if (job->checked) print_check(&job->check);
   fflush(stdout);
