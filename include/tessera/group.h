@@ -22,16 +22,17 @@ typedef struct tsr_group tsr_group;
 typedef struct tsr_group_options {
   size_t struct_size;
   /* No sign of life from a member for so long: RANK_LOST; 0 = 20. One that is known to live, because its
-   * process is seen on this host or because its thread says so (mpi.h), is reported as slow and waited for. */
+   * process is seen on this host or because its thread says so (mpi.h), is reported as slow and waited for.
+   */
   double deadline_seconds;
 } tsr_group_options;
 void tsr_group_options_init(tsr_group_options *options);
 #define TSR_GROUP_OPTIONS(...) (&(tsr_group_options){.struct_size = sizeof(tsr_group_options), __VA_ARGS__})
 
-/* One member, this process. Gives *out. */
+/* One member, this process. Gives *out. Errors: OUT_OF_MEMORY. */
 tsr_status tsr_group_create_self(tsr_context *context, tsr_group **out, tsr_error *error);
 /* `members` (1 .. 4096) members that all live in this process: for tests, and for builds without MPI.
- * options may be NULL. Gives *out. */
+ * options may be NULL. Gives *out. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
 tsr_status tsr_group_create_sim(tsr_context *context, int members, const tsr_group_options *options,
                                 tsr_group **out, tsr_error *error);
 /* Legal after RANK_LOST. Takes *group (may be NULL), leaves NULL. */
@@ -45,11 +46,14 @@ int tsr_group_local_member(const tsr_group *group, int i);
 const char *tsr_group_transport(const tsr_group *group);
 
 /* [C] Agrees on a status: passes this process's own (with its error), returns the one that all share: OK if
- * all are, else that of the lowest failing member, whose error is copied to *error with its rank. */
+ * all are, else that of the lowest failing member, whose error is copied to *error with its rank. Allocates
+ * nothing. Errors of its own: RANK_LOST, naming the rank; COMM (ranks that do not call the same). */
 tsr_status tsr_group_agree(tsr_group *group, tsr_status own, const tsr_error *own_error, tsr_error *error);
-/* [C] Copies `bytes` bytes at data from member root's process to all. */
+/* [C] Copies `bytes` bytes at data from member root's process to all. Errors: INVALID_ARGUMENT (no such
+ * root), OUT_OF_MEMORY, RANK_LOST, COMM; *data is as before then. */
 tsr_status tsr_group_broadcast(tsr_group *group, int root, void *data, size_t bytes, tsr_error *error);
-/* [C] Gathers `bytes` bytes from every member: local_data holds local_count blocks, out member_count. */
+/* [C] Gathers `bytes` bytes from every member: local_data holds local_count blocks, out member_count. Errors:
+ * OUT_OF_MEMORY, RANK_LOST, COMM; out is as before then. */
 tsr_status tsr_group_gather(tsr_group *group, const void *local_data, size_t bytes, void *out,
                             tsr_error *error);
 

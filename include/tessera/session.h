@@ -1,8 +1,13 @@
 /* tessera/session.h: runs a plan on devices, over a group.
  *
  * create allocates everything, on the devices and for the collectives; a step allocates nothing. [C] marks
- * what all processes call in the same order. After a lost rank the session is poisoned: only destroy is
- * legal. `member` is an index in the group and must be local to the process.
+ * what all processes call in the same order. `member` is an index in the group and must be local to the
+ * process.
+ *
+ * Errors of every function, beside those it names: INVALID_ARGUMENT (a value, member, shape or option that is
+ * not there, with what is; another call while a step is in flight), OUT_OF_MEMORY, DEVICE. Of what is marked
+ * [C] also RANK_LOST, naming the rank, and COMM (ranks that do not call the same): the session is then
+ * poisoned, every later call is POISONED, and only destroy is legal.
  *
  * Thread safety: one session, one thread at a time. */
 #ifndef TESSERA_SESSION_H
@@ -27,7 +32,7 @@ typedef struct tsr_session tsr_session;
 
 /* [C] devices[i] is local member i's; count = tsr_group_local_count. group, plan and devices are borrowed
  * until destroy. Errors: INFEASIBLE plan, MISMATCH (another number of members), OUT_OF_MEMORY naming rank,
- * bytes needed and there; COMPILE, DEVICE. */
+ * bytes needed and there; COMPILE. */
 tsr_status tsr_session_create(tsr_group *group, const tsr_plan *plan, tsr_device *const *devices,
                               size_t count, tsr_session **out, tsr_error *error);
 /* Takes *session (may be NULL), leaves NULL. */
@@ -38,13 +43,18 @@ void tsr_session_destroy(tsr_session **session);
  *
  * A parameter w [m,n] of i8 beside which the graph has a parameter w_scale [n] takes whole numbers (i8,
  * random integers) as they are. From weights in floating point it gets w[i,j] / w_scale[j], to nearest; and
- * what the source lacks of w_scale becomes w_scale[j] = max over i of |w[i,j]| / 127. */
+ * what the source lacks of w_scale becomes w_scale[j] = max over i of |w[i,j]| / 127.
+ *
+ * Errors: NOT_FOUND, IO and FORMAT (of a file, with its name), UNSUPPORTED (three axes). A number that a
+ * value's type would turn into infinity is INVALID_ARGUMENT, with its place. */
 tsr_status tsr_session_load(tsr_session *session, const tsr_source *source, tsr_error *error);
 
-/* Copies array, the member's shard of an input (tsr_plan_layout says which), to its device. */
+/* Copies array, the member's shard of an input (tsr_plan_layout says which), to its device. Errors:
+ * UNSUPPORTED (three axes). */
 tsr_status tsr_session_bind(tsr_session *session, int member, tsr_value value, const tsr_array *array,
                             tsr_error *error);
-/* Copies the member's shard of an input, parameter, state or output into array. */
+/* Copies the member's shard of an input, parameter, state or output into array. Errors: UNSUPPORTED (three
+ * axes). */
 tsr_status tsr_session_read(tsr_session *session, int member, tsr_value value, const tsr_array *array,
                             tsr_error *error);
 /* [C] The whole value, on every process; of an output, what the last step left (undefined before the first).
@@ -55,7 +65,8 @@ tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_a
 
 /* [C] Begins one step; one is in flight at a time. test lets it progress and returns at once; *done = this
  * process's part has ended. wait [C] returns when it has ended everywhere, with the same status on all
- * surviving processes; it is needed before any other call, also after test said done. */
+ * surviving processes; it is needed before any other call, also after test said done. A step that fails
+ * poisons the session. */
 tsr_status tsr_session_start(tsr_session *session, tsr_error *error);
 tsr_status tsr_session_test(tsr_session *session, bool *done, tsr_error *error);
 tsr_status tsr_session_wait(tsr_session *session, tsr_error *error);
@@ -116,12 +127,12 @@ tsr_status tsr_session_report(tsr_session *session, tsr_report *out, tsr_member_
  * its collectives and the host's work around them did, and when; 0 = no longer. What was kept before is
  * forgotten. Memory is allocated here, about 40 bytes an event; a step allocates nothing. A device that times
  * its commands does so from now on; where it does not, or its clock cannot be believed, a step waits for each
- * of its kernels. Errors: OUT_OF_MEMORY, DEVICE, INVALID_ARGUMENT. */
+ * of its kernels. */
 tsr_status tsr_session_trace(tsr_session *session, size_t event_count, tsr_error *error);
 
 /* [C] Writes what is kept of all members, for chrome://tracing and Perfetto ("tessera.trace/1" in
  * docs/schemas.md), on every process whose writer is not NULL. Times of all members are of one clock; the
- * document says how accurately. Errors: INVALID_ARGUMENT (nothing is kept), IO, OUT_OF_MEMORY. */
+ * document says how accurately. Errors: INVALID_ARGUMENT (nothing is kept), IO. */
 tsr_status tsr_session_trace_write(tsr_session *session, tsr_writer writer, void *user, tsr_error *error);
 
 #ifdef __cplusplus

@@ -29,10 +29,13 @@ tsr_status tsr_session_local(tsr_session *session, int member, tsr_local **out, 
   return tsr_fail(error, TSR_ERROR_INVALID_ARGUMENT, "member %d is not driven by this process", member);
 }
 
-tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *error) {
-  tsr_status status = tsr_group_agree(session->group, own, error, error);
+tsr_status tsr_session_note(tsr_session *session, tsr_status status) {
   if (status == TSR_ERROR_RANK_LOST || status == TSR_ERROR_COMM) session->poisoned = true;
   return status;
+}
+
+tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *error) {
+  return tsr_session_note(session, tsr_group_agree(session->group, own, error, error));
 }
 
 tsr_status tsr_session_fail(tsr_session *session, tsr_status status) {

@@ -61,6 +61,8 @@ enum { TSR_SESSION_SAMPLES = 4096 };
 tsr_status tsr_session_local(tsr_session *session, int member, tsr_local **out, tsr_error *error);
 /* INVALID_ARGUMENT, POISONED or OK: the first check of every call. */
 tsr_status tsr_session_usable(const tsr_session *session, const char *call, tsr_error *error);
+/* Returns status, by which the session is poisoned if it speaks of a lost rank. */
+tsr_status tsr_session_note(tsr_session *session, tsr_status status);
 /* Agrees on a phase's status; a lost rank poisons the session. */
 tsr_status tsr_session_agree(tsr_session *session, tsr_status own, tsr_error *error);
 /* Failed where others may wait in a collective that this process will never enter: an agreement would wait

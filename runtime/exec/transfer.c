@@ -211,5 +211,5 @@ tsr_status tsr_session_gather(tsr_session *session, tsr_value value, const tsr_a
 done:
   free(g.counts);
   tsr_group_free(session->group, g.blocks);
-  return status;
+  return tsr_session_note(session, status);
 }
