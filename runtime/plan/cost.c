@@ -10,8 +10,11 @@ tsr_gemm_form tsr_gemm_form_of(const tsr_node *node) {
 }
 
 /* Of a convolution, against the product of the same m, n and k: the 3x3 layers of ResNet-50 on a CPU
- * (tests/bench/bench_conv); element by element, as other devices compute it, an estimate. */
-static const double CONV_AS_PRODUCT = 0.7, CONV_BY_ELEMENT = 0.05;
+ * (tests/bench/bench_conv); directly, where groups have fewer than CONV_DIRECT_CHANNELS pairs of channels:
+ * 3x3 to 7x7, 7 to 112 pixels, on the same CPU; element by element, as other devices compute it, an estimate.
+ */
+static const double CONV_AS_PRODUCT = 0.7, CONV_DIRECT = 0.4, CONV_BY_ELEMENT = 0.05;
+enum { CONV_DIRECT_CHANNELS = 16 };
 
 /* The interval of a grid axis that x falls into: index of its lower end, or of the nearest interval. */
 static int interval(const double *grid, int count, double x) {
@@ -67,16 +70,28 @@ static double shape_bytes(const tsr_graph *graph, tsr_value value, const tsr_sha
   return (double)tsr_shape_count(shape) * (double)tsr_dtype_bytes(tsr_graph_at(graph, value)->dtype);
 }
 
-/* As so many products as there are groups, each of a window's depth; one channel in a group is no product,
- * but read for every row of the window. */
+/* Few channels in a group are no product: images are read and written, and multiplied at part of the speed.
+ */
+static double direct_seconds(const tsr_cluster_member *member, tsr_dtype dtype, const tsr_conv_geometry *g,
+                             double moved) {
+  enum { SIDE = 512 };
+  const double per_product = tsr_cost_gemm(member, dtype, TSR_GEMM_NN, SIDE, SIDE, SIDE) / SIDE / SIDE / SIDE;
+  const double products =
+      (double)g->n * (double)g->k_held * (double)(g->p * g->q) * (double)(g->c * g->r * g->s);
+  const double speed = member->gemm[dtype].family == TSR_GEMM_PANEL ? CONV_DIRECT : CONV_BY_ELEMENT;
+  return tsr_cost_elementwise(member, moved) + products * per_product / speed;
+}
+
+/* As so many products as there are groups, each of a window's depth. */
 static double conv_seconds(const tsr_cluster_member *member, const tsr_graph *graph, const tsr_node *node,
                            const tsr_shape *inputs, const tsr_shape *output, double moved) {
   const tsr_value weight = node->op == TSR_OPERATOR_CONV_WEIGHT ? node->output : node->inputs[1];
   const tsr_conv_geometry g = tsr_conv_geometry_of(
       node, inputs, output, tsr_graph_at(graph, weight)->shape.extent[0] / node->window.groups, 0, 0);
   if (!moved || !g.k_held || !g.c) return tsr_cost_elementwise(member, moved);
-  if (g.c == 1 && g.k_group == 1) return tsr_cost_elementwise(member, moved * (double)g.r);
   const tsr_dtype dtype = tsr_graph_at(graph, node->output)->dtype;
+  if (node->window.groups > 1 && g.c * g.k_group < CONV_DIRECT_CHANNELS)
+    return direct_seconds(member, dtype, &g, moved);
   const double product =
       tsr_cost_gemm(member, dtype, TSR_GEMM_NN, g.n * g.p * g.q, g.k_group, g.c * g.r * g.s);
   const double groups = (double)g.k_held / (double)g.k_group;

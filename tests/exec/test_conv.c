@@ -104,6 +104,28 @@ static void many_channels_are_exact(void **state) {
         run(selectors[j], 2, make_graph(&wide[i], TSR_F32, true, i % 2, EXEC_BACKWARD), 40 + (uint64_t)i);
 }
 
+/* Few channels in a group: images of several strips, vectors and rows that do not come out even, windows that
+ * step and spread, with several channels of either kind. */
+static void few_channels_are_exact(void **state) {
+  (void)state;
+  static const layer few[] = {
+      {2, 5, 61, 203, 5, 3, 3, {.padding = {1, 1}, .groups = 5}},
+      {1, 3, 37, 150, 6, 3, 5, {.stride = {2, 3}, .padding = {1, 4}, .dilation = {2, 1}, .groups = 3}},
+      {2, 8, 30, 29, 6, 2, 3, {.stride = {1, 2}, .padding = {3, 0}, .dilation = {1, 3}, .groups = 2}},
+      {1, 4, 19, 17, 12, 7, 7, {.stride = {3, 1}, .padding = {3, 9}, .groups = 4}},
+      {3, 6, 4, 1, 6, 1, 1, {.stride = {2, 2}, .groups = 6}},
+      {1, 2, 9, 1700, 2, 3, 3, {.padding = {1, 1}, .groups = 2}}, /* four lines are no strip */
+      {1, 2, 40, 6, 2, 30, 2, {.padding = {1, 1}, .groups = 2}},  /* the window has no registers */
+  };
+  const char *selectors[] = {NULL, "pocl"};
+  const tsr_dtype dtypes[] = {TSR_F32, TSR_F64};
+  for (size_t i = 0; i < sizeof few / sizeof *few; i++)
+    for (int j = 0; j < 4; j++)
+      if (j < 2 || exec_has("pocl"))
+        run(selectors[j / 2], 2, make_graph(&few[i], dtypes[j % 2], true, i % 2, EXEC_BACKWARD),
+            60 + (uint64_t)i);
+}
+
 /* Convolution, ReLU, pooling, twice; then one window over all that is left: a classifier. */
 static void stacks_are_exact(void **state) {
   (void)state;
@@ -285,6 +307,7 @@ int main(void) {
       cmocka_unit_test(layers_are_exact_on_a_device),
       cmocka_unit_test(layers_are_exact_on_a_device_in_f64),
       cmocka_unit_test(many_channels_are_exact),
+      cmocka_unit_test(few_channels_are_exact),
       cmocka_unit_test(stacks_are_exact),
       cmocka_unit_test(means_follow_the_oracle),
       cmocka_unit_test(splits_are_exact),
