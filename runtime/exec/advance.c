@@ -160,10 +160,17 @@ static tsr_status enqueue_next(const tsr_session *session, tsr_local *local, boo
   return TSR_OK;
 }
 
+/* Whether the oldest collective waits for others. While it waits for the device, it may since have had that:
+ * then its messages are this process's to send, and nobody would wake it. */
+static bool waits_for_messages(const tsr_session *session, const tsr_local *local) {
+  const int oldest = next_convert(session->plan, local->ended);
+  return oldest < local->begun && local->converts[oldest].phase == TSR_CONVERT_COLLECTIVE;
+}
+
 /* Nothing that was enqueued is left to do: time counts until the next call if a collective is waited for. */
 static tsr_status note_idle(const tsr_session *session, tsr_local *local, tsr_error *error) {
   TSR_RETURN_IF_FAILED(tsr_device_poll(local->device, &local->idle, error));
-  bool waits = next_convert(session->plan, local->ended) < local->begun;
+  const bool waits = waits_for_messages(session, local);
   local->idle_since = local->idle && waits ? tsr_clock_seconds() : 0;
   return TSR_OK;
 }

@@ -218,6 +218,42 @@ static void reductions_run_behind_other_products(void **state) {
   exec_close(&rig);
 }
 
+/* A device that ends its work between two questions leaves this process something to send, which nobody else
+ * would wake it for: it must not be counted as waiting for messages. */
+static void who_has_to_send_does_not_wait(void **state) {
+  (void)state;
+  int waited = 0;
+  for (int pace = 1; pace <= 3; pace++) {
+    exec_rig rig;
+    const exec_setup setup = setup_of(2, 0, TSR_REPLICATE_NEVER, pace);
+    exec_open(&rig, &setup);
+    for (int i = 0; i < 2; i++)
+      lazy_open(rig.devices[i], i ? 4 - pace : pace, true); /* they wait for each other */
+    exec_create(&rig, ffn(64, 32, 64, EXEC_BACKWARD, true));
+    assert_int_equal(rig.plan->decision.active_count, 2);
+    tsr_source *source = exec_source(rig.plan->graph, true, 1, 7);
+    exec_ok(tsr_session_load(rig.session, source, &exec_error));
+    exec_ok(tsr_session_start(rig.session, &exec_error));
+    for (bool done = false; !done;) {
+      exec_ok(tsr_session_test(rig.session, &done, &exec_error));
+      for (int i = 0; i < 2; i++) {
+        const tsr_local *local = &rig.session->locals[i];
+        int oldest = local->ended;
+        while (oldest < local->begun && rig.plan->steps[oldest].kind != TSR_STEP_CONVERT) oldest++;
+        if (local->done || !(local->idle_since > 0)) continue;
+        assert_true(oldest < local->begun);
+        assert_int_equal(local->converts[oldest].phase, TSR_CONVERT_COLLECTIVE);
+        waited++;
+      }
+    }
+    exec_ok(tsr_session_wait(rig.session, &exec_error));
+    tsr_source_destroy(&source);
+    close_lazy(&rig);
+    exec_close(&rig);
+  }
+  assert_true(waited > 0);
+}
+
 /* Ranges that are aligned and ranges that are not. */
 static void on_pocl(void **state) {
   (void)state;
@@ -241,6 +277,7 @@ int main(void) {
       cmocka_unit_test(reals_have_the_same_bits),
       cmocka_unit_test(a_chunk_is_sent_before_the_next_is_computed),
       cmocka_unit_test(reductions_run_behind_other_products),
+      cmocka_unit_test(who_has_to_send_does_not_wait),
       cmocka_unit_test(on_pocl),
   };
   return cmocka_run_group_tests(tests, exec_begin, exec_end);
