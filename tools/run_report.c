@@ -137,9 +137,8 @@ static void print_doubt(double predicted, double measured) {
   const double much = 2;
   if (!(predicted > 0 && measured > 0) || (measured < much * predicted && predicted < much * measured))
     return;
-  printf("the prediction is off by %.1f times: this machine does something else as well, did so when it was "
-         "measured, or\n"
-         "the step is too short to predict; measure again with tessera profile\n",
+  printf("off the prediction by %.1f times: other work here, now or when it was measured, or too short a step; "
+         "tessera profile measures again\n",
          measured > predicted ? measured / predicted : predicted / measured);
 }
 
