@@ -137,9 +137,10 @@ static void print_doubt(double predicted, double measured) {
   const double much = 2;
   if (!(predicted > 0 && measured > 0) || (measured < much * predicted && predicted < much * measured))
     return;
-  printf("off the prediction by %.1f times: other work here, now or when it was measured, or too short a step; "
-         "tessera profile measures again\n",
-         measured > predicted ? measured / predicted : predicted / measured);
+  printf(
+      "off the prediction by %.1f times: other work here, now or when it was measured, or too short a step; "
+      "tessera profile measures again\n",
+      measured > predicted ? measured / predicted : predicted / measured);
 }
 
 void tool_run_print_text(const tool_run_job *job) {
