@@ -13,15 +13,18 @@
  * Memory: as in conv.cl. Constants (-D): REAL, VECTOR, KIND, HAS_BIAS, UNARY (FORWARD, see activation.h), SOURCES,
  * TARGETS (channels in a group: of the source, of the target; WEIGHT: of x, of y), R, S, and for rows and columns STEP_ROWS
  * ..., UP_ROWS ..., DILATION_ROWS ...
- * Launch: one work-item for each image and group (WEIGHT: for each group), work-groups of one. `width` is
- * ceil(columns of the target / VECTOR) VECTOR + (S - 1) DILATION_COLUMNS / STEP_COLUMNS + 1, rounded down;
+ * Launch: one work-item for each image and group (WEIGHT: for each group, source and target channel), work-groups of
+ * one. `width` is ceil(columns of the target / VECTOR) VECTOR + (S - 1) DILATION_COLUMNS / STEP_COLUMNS, rounded down;
  * LINES(4) * STEP_COLUMNS * width * SOURCES (WEIGHT: 1) <= STRIP.
- * Limits: OpenCL 1.2; double needs the device to have it. */
+ * Limits: OpenCL 1.2; double needs the device to have it. What lies outside of an image, or between the elements of one
+ * that is spread out, is multiplied as 0: an infinite factor gives NaN there. */
 
 #define FORWARD 0
 #define INPUT 1
 #define WEIGHT 2
-#if !defined(KIND) || !defined(HAS_BIAS) || !defined(UNARY) || !defined(SOURCES) || !defined(TARGETS) || !defined(R)
+#if !defined(KIND) || !defined(HAS_BIAS) || !defined(UNARY) || !defined(SOURCES) || !defined(TARGETS) || \
+    !defined(R) || !defined(S) || !defined(STEP_ROWS) || !defined(STEP_COLUMNS) || !defined(UP_ROWS) ||   \
+    !defined(UP_COLUMNS) || !defined(DILATION_ROWS) || !defined(DILATION_COLUMNS)
 #error "conv_direct needs -DREAL -DVECTOR -DKIND -DHAS_BIAS -DUNARY -DSOURCES -DTARGETS -DR -DS -DSTEP_ROWS ..."
 #endif
 
@@ -175,9 +178,9 @@ kernel void conv_direct(ulong groups, ulong n, uint width, long source_rows, lon
                         global const REAL *bias, ulong bias_offset)
 {
     local REAL strip[STRIP];
-    const ulong line_bytes = (ulong)STEP_COLUMNS * width, plane = (ulong)rows * columns,
+    const ulong line_elements = (ulong)STEP_COLUMNS * width, plane = (ulong)rows * columns,
                 source_plane = (ulong)(source_rows * source_columns);
-    const ulong group = get_global_id(0) % groups, image = get_global_id(0) / groups;
+    const ulong group = get_global_id(0) % groups, image = get_global_id(0) / groups; /* WEIGHT: a pair of channels */
     source += source_offset + group * SOURCES * source_plane;
     target += target_offset + group * TARGETS * plane;
     bias += bias_offset + group * TARGETS;
@@ -187,7 +190,7 @@ kernel void conv_direct(ulong groups, ulong n, uint width, long source_rows, lon
     const ulong channels = SOURCES;
 #endif
     /* As many rows, a multiple of four, as there are lines for. */
-    const ulong lines = STRIP / (line_bytes * channels);
+    const ulong lines = STRIP / (line_elements * channels);
     const uint at_once = (uint)((lines - LINES(1)) / STEP_ROWS + 1) / BLOCK * BLOCK;
 #if KIND != WEIGHT
 #if KIND == FORWARD
@@ -199,34 +202,32 @@ kernel void conv_direct(ulong groups, ulong n, uint width, long source_rows, lon
     target += image * target_ld;
     for (uint first = 0; first < rows; first += at_once) {
         const uint blocks = (min(at_once, rows - first) + BLOCK - 1) / BLOCK;
-        const ulong channel = LINES(blocks * BLOCK) * line_bytes;
+        const ulong channel = LINES(blocks * BLOCK) * line_elements;
         for (uint u = 0; u < SOURCES; u++)
             fill_strip(strip + u * channel, width, blocks * BLOCK, source + u * source_plane, first, source_rows,
                        source_columns, shift_rows, shift_columns);
         for (uint t = 0; t < TARGETS; t++)
             for (uint block = 0; block < blocks; block++)
-                sum_block(strip + block * BLOCK * STEP_ROWS * line_bytes, channel, width, weight, weight_ld, t,
+                sum_block(strip + block * BLOCK * STEP_ROWS * line_elements, channel, width, weight, weight_ld, t,
                           HAS_BIAS ? bias[t] : 0, target + t * plane + (first + block * BLOCK) * (ulong)columns,
                           first + block * BLOCK, rows, columns);
     }
 #else
-    weight += weight_offset + group * TARGETS * weight_ld;
-    for (uint t = 0; t < TARGETS; t++)
-        for (uint u = 0; u < SOURCES; u++) {
-            vector sum[R][S];
-            for (uint i = 0; i < R * S; i++)
-                sum[i / S][i % S] = 0;
-            for (ulong i = 0; i < n; i++)
-                for (uint first = 0; first < rows; first += at_once) {
-                    const uint now = min(at_once, rows - first);
-                    fill_strip(strip, width, now, source + i * source_ld + u * source_plane, first, source_rows,
-                               source_columns, shift_rows, shift_columns);
-                    for (uint row = 0; row < now; row++)
-                        add_row(strip + row * STEP_ROWS * line_bytes, width,
-                                target + i * target_ld + t * plane + (first + row) * (ulong)columns, columns, sum);
-                }
-            for (uint i = 0; i < R * S; i++)
-                weight[t * weight_ld + u * R * S + i] = total(sum[i / S][i % S]);
+    const uint t = image / SOURCES, u = image % SOURCES;
+    vector sum[R][S];
+    for (uint i = 0; i < R * S; i++)
+        sum[i / S][i % S] = 0;
+    for (ulong i = 0; i < n; i++)
+        for (uint first = 0; first < rows; first += at_once) {
+            const uint now = min(at_once, rows - first);
+            fill_strip(strip, width, now, source + i * source_ld + u * source_plane, first, source_rows, source_columns,
+                       shift_rows, shift_columns);
+            for (uint row = 0; row < now; row++)
+                add_row(strip + row * STEP_ROWS * line_elements, width,
+                        target + i * target_ld + t * plane + (first + row) * (ulong)columns, columns, sum);
         }
+    weight += weight_offset + (group * TARGETS + t) * weight_ld + u * R * S;
+    for (uint i = 0; i < R * S; i++)
+        weight[i] = total(sum[i / S][i % S]);
 #endif
 }

@@ -25,7 +25,8 @@
 enum { SIDE = 8, PIXELS = SIDE * SIDE, DIGITS = 10, IMAGES = 1797, HELD_OUT = 397, BATCH = 10, LAYERS = 4 };
 static const double RATE = 0.2, ENOUGH = 0.95;
 
-/* An error ends the work; Tessera's collective calls fail on every rank together. */
+/* An error ends the work of this rank. Calls marked [C] in the headers fail on every rank together; what
+ * fails on one rank alone, a lack of memory for example, ends it, and mpiexec ends the others. */
 #define TRY(call)                                                                                            \
   do                                                                                                         \
     if ((status = (call)) != TSR_OK) goto done;                                                              \
@@ -236,6 +237,11 @@ static tsr_status examine(const team *team, tsr_session *trained, const network 
   float *memory = malloc(count * sizeof *memory), *answers = malloc(sizeof *answers * HELD_OUT * DIGITS);
   const tsr_array x = view(pixels[IMAGES - HELD_OUT], HELD_OUT, 1, SIDE, SIDE),
                   y = view(answers, HELD_OUT, DIGITS, 1, 1);
+  if (!memory || !answers) {
+    status = TSR_ERROR_OUT_OF_MEMORY;
+    snprintf(error->message, sizeof error->message, "no memory for the parameters");
+    goto done;
+  }
   TRY(build(team->context, HELD_OUT, 0, team->size, offsets, &forward, error));
   TRY(start(team, &forward, &plan, &session, error));
   TRY(tsr_source_create(team->context, &source, error));
@@ -299,6 +305,7 @@ static int train(int epochs) {
     printf("%d of %d held-out images right, %.1f %%, on %d rank%s\n", right, HELD_OUT,
            100.0 * right / HELD_OUT, size, size == 1 ? "" : "s");
 done:
+  if (status != TSR_OK) fprintf(stderr, "rank %d: %s\n", rank, error.message);
   tsr_session_destroy(&session);
   tsr_source_destroy(&source);
   tsr_plan_destroy(&plan);

@@ -61,6 +61,7 @@ typedef struct tsr_mpi {
     pthread_t id;
     pthread_mutex_t lock;
     pthread_cond_t wake;
+    double interval;        /* seconds between two signs */
     bool ends;              /* under lock */
     _Atomic unsigned looks; /* counted by the program's thread: it calls */
     int key;                /* of the attribute by which MPI_Finalize ends it */

@@ -5,8 +5,10 @@
 #include <time.h>
 
 static struct timespec in_seconds(double seconds) {
+  const double most = 1e6; /* for the sake of time_t */
   struct timespec at;
   clock_gettime(CLOCK_MONOTONIC, &at);
+  if (seconds > most) seconds = most;
   double nanoseconds = (double)at.tv_nsec + seconds * 1e9;
   at.tv_sec += (time_t)(nanoseconds / 1e9);
   at.tv_nsec = (long)(nanoseconds - 1e9 * (double)(time_t)(nanoseconds / 1e9));
@@ -16,7 +18,7 @@ static struct timespec in_seconds(double seconds) {
 /* True once it is to end. */
 static bool rest(tsr_mpi *mpi) {
   struct tsr_mpi_thread *thread = &mpi->thread;
-  const struct timespec until = in_seconds(tsr_liveness_sign_seconds(mpi->liveness.deadline));
+  const struct timespec until = in_seconds(thread->interval);
   pthread_mutex_lock(&thread->lock);
   int code = 0;
   while (!thread->ends && code != ETIMEDOUT)
@@ -41,14 +43,8 @@ static void *give_signs(void *argument) {
   return NULL;
 }
 
-/* MPI_Finalize releases the attributes of MPI_COMM_SELF before anything else. */
-static int end_with_mpi(MPI_Comm self, int key, void *value, void *unused) {
-  (void)self;
-  (void)key;
-  (void)unused;
-  tsr_mpi *mpi = value;
-  struct tsr_mpi_thread *thread = &mpi->thread;
-  if (!thread->runs) return MPI_SUCCESS;
+static void end_thread(struct tsr_mpi_thread *thread) {
+  if (!thread->runs) return;
   pthread_mutex_lock(&thread->lock);
   thread->ends = true;
   pthread_cond_signal(&thread->wake);
@@ -57,6 +53,15 @@ static int end_with_mpi(MPI_Comm self, int key, void *value, void *unused) {
   pthread_cond_destroy(&thread->wake);
   pthread_mutex_destroy(&thread->lock);
   thread->runs = false;
+}
+
+/* MPI_Finalize releases the attributes of MPI_COMM_SELF before anything else: a group that is destroyed after
+ * it must have no thread that calls MPI. */
+static int end_with_mpi(MPI_Comm self, int key, void *value, void *unused) {
+  (void)self;
+  (void)key;
+  (void)unused;
+  end_thread(value);
   return MPI_SUCCESS;
 }
 
@@ -73,20 +78,24 @@ void tsr_mpi_thread_start(tsr_mpi *mpi) {
   struct tsr_mpi_thread *thread = &mpi->thread;
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
-  if (level != MPI_THREAD_MULTIPLE || !mpi->spans_hosts) return;
-  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, end_with_mpi, &thread->key, NULL) != MPI_SUCCESS) return;
-  if (MPI_Comm_set_attr(MPI_COMM_SELF, thread->key, mpi) != MPI_SUCCESS || !create_wake(&thread->wake))
-    return;
+  if (level != MPI_THREAD_MULTIPLE || !mpi->spans_hosts || !create_wake(&thread->wake)) return;
   pthread_mutex_init(&thread->lock, NULL);
-  thread->runs = true; /* before it does: it must not wonder */
-  if (!pthread_create(&thread->id, NULL, give_signs, mpi)) return;
-  thread->runs = false;
-  pthread_cond_destroy(&thread->wake);
-  pthread_mutex_destroy(&thread->lock);
+  thread->interval = tsr_liveness_sign_seconds(mpi->liveness.deadline);
+  if (pthread_create(&thread->id, NULL, give_signs, mpi)) {
+    pthread_cond_destroy(&thread->wake);
+    pthread_mutex_destroy(&thread->lock);
+    return;
+  }
+  thread->runs = true;
+  bool keyed = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, end_with_mpi, &thread->key, NULL) == MPI_SUCCESS;
+  if (keyed && MPI_Comm_set_attr(MPI_COMM_SELF, thread->key, thread) == MPI_SUCCESS) return;
+  if (keyed) MPI_Comm_free_keyval(&thread->key);
+  end_thread(thread);
 }
 
 void tsr_mpi_thread_stop(tsr_mpi *mpi) {
   if (!mpi->thread.runs) return;
+  end_thread(&mpi->thread); /* first: MPI may hold a lock while it calls end_with_mpi */
   MPI_Comm_delete_attr(MPI_COMM_SELF, mpi->thread.key);
   MPI_Comm_free_keyval(&mpi->thread.key);
 }

@@ -11,7 +11,7 @@ static const char *const kind_names[] = {
     [TSR_CONV_BIAS_GRADIENT] = "BIAS",
 };
 
-/* Constants of both kernels. */
+/* Constants of all kernels. */
 static void add_options(const tsr_conv_call *call, tsr_text *options) {
   const bool forward = call->kind == TSR_CONV_FORWARD;
   tsr_text_append(options, " -DREAL=%s -DKIND=%s -DHAS_BIAS=%d -DUNARY=%s",
@@ -135,17 +135,17 @@ static direct direct_of(const tsr_conv_call *call, int vector) {
     d.up[i] = turned ? call->stride[i] : 1;
     d.shift[i] = turned ? (window[i] - 1) * call->dilation[i] - call->padding[i] : call->padding[i];
   }
-  d.width =
-      tsr_ceil_div(d.target_extent[1], vector) * vector + (call->s - 1) * call->dilation[1] / d.step[1] + 1;
+  d.width = tsr_ceil_div(d.target_extent[1], vector) * vector + (call->s - 1) * call->dilation[1] / d.step[1];
   return d;
 }
 
 /* Four rows of the target must find their lines in the strip, and the window its registers. */
 static bool is_direct(const tsr_conv_call *call, int vector) {
-  enum { STRIP_BYTES = 32768, WINDOW_MOST = 49, STEP_MOST = 16, CHANNELS_MOST = 16 };
+  enum { STRIP_BYTES = 32768, WINDOW_MOST = 49, STEP_MOST = 16, CHANNELS_MOST = 16, EXTENT_MOST = 1 << 30 };
+  if (call->kind == TSR_CONV_BIAS_GRADIENT || vector < 2) return false;
   const direct d = direct_of(call, vector);
   const int64_t size = (int64_t)tsr_dtype_bytes(call->dtype);
-  if (call->kind == TSR_CONV_BIAS_GRADIENT || vector == 1) return false;
+  if (d.target_extent[0] > EXTENT_MOST || d.target_extent[1] > EXTENT_MOST) return false;
   if (call->c * call->k > CHANNELS_MOST || call->r > WINDOW_MOST || call->s > WINDOW_MOST / call->r)
     return false;
   for (int i = 0; i < 2; i++)
@@ -163,7 +163,8 @@ static tsr_status launch_direct(tsr_opencl_device *device, const tsr_conv_call *
   const cl_uint width = (cl_uint)d.width,
                 extent[2] = {(cl_uint)d.target_extent[0], (cl_uint)d.target_extent[1]};
   const size_t local[1] = {1},
-               global[1] = {(size_t)(call->groups * (call->kind == TSR_CONV_WEIGHT_GRADIENT ? 1 : call->n))};
+               global[1] = {(size_t)(call->groups *
+                                     (call->kind == TSR_CONV_WEIGHT_GRADIENT ? call->c * call->k : call->n))};
   tsr_text options = {0};
   tsr_arguments arguments = {.device = device};
   tsr_text_append(&options, "-DVECTOR=%d -DSOURCES=%d -DTARGETS=%d -DR=%d -DS=%d", vector, (int)d.sources,
@@ -190,9 +191,12 @@ static tsr_status launch_direct(tsr_opencl_device *device, const tsr_conv_call *
   return tsr_opencl_enqueue(device, arguments.kernel, 1, global, local, error);
 }
 
-/* Whether products are what pays: not where a group has a channel or two, nor for sums. */
+/* Whether products are what pays: not where groups have a channel or two, nor for sums. One group with one
+ * channel of either kind is what a member may have of a depthwise layer. */
 static bool is_product(const tsr_conv_call *call) {
-  return call->kind != TSR_CONV_BIAS_GRADIENT && (call->groups == 1 || call->c * call->k >= CHANNELS_LEAST);
+  const int64_t channels = call->c * call->k;
+  return call->kind != TSR_CONV_BIAS_GRADIENT &&
+         (channels >= CHANNELS_LEAST || (call->groups == 1 && channels > 1));
 }
 
 tsr_status tsr_opencl_conv(tsr_device *base, const tsr_conv_call *call, tsr_error *error) {

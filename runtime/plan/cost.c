@@ -70,16 +70,19 @@ static double shape_bytes(const tsr_graph *graph, tsr_value value, const tsr_sha
   return (double)tsr_shape_count(shape) * (double)tsr_dtype_bytes(tsr_graph_at(graph, value)->dtype);
 }
 
-/* Few channels in a group are no product: images are read and written, and multiplied at part of the speed.
- */
-static double direct_seconds(const tsr_cluster_member *member, tsr_dtype dtype, const tsr_conv_geometry *g,
-                             double moved) {
-  enum { SIDE = 512 };
+/* Few channels in a group are no product: images are read and written, and multiplied at part of the speed;
+ * on CPUs the gradient of the images with the zeros between the output's elements, which a stride makes. */
+static double direct_seconds(const tsr_cluster_member *member, tsr_operator op, tsr_dtype dtype,
+                             const tsr_conv_geometry *g, double moved) {
+  enum { SIDE = 512, WINDOW_MOST = 49 };
+  const bool direct = member->gemm[dtype].family == TSR_GEMM_PANEL && g->r * g->s <= WINDOW_MOST;
+  const bool spread = direct && op == TSR_OPERATOR_CONV_INPUT;
   const double per_product = tsr_cost_gemm(member, dtype, TSR_GEMM_NN, SIDE, SIDE, SIDE) / SIDE / SIDE / SIDE;
-  const double products =
-      (double)g->n * (double)g->k_held * (double)(g->p * g->q) * (double)(g->c * g->r * g->s);
-  const double speed = member->gemm[dtype].family == TSR_GEMM_PANEL ? CONV_DIRECT : CONV_BY_ELEMENT;
-  return tsr_cost_elementwise(member, moved) + products * per_product / speed;
+  const double plane = spread ? (double)(g->h * g->w) : (double)(g->p * g->q);
+  const double products = (double)g->n * (double)g->k_held * plane * (double)(g->c * g->r * g->s);
+  if (!g->n) return 0;
+  return tsr_cost_elementwise(member, moved) +
+         products * per_product / (direct ? CONV_DIRECT : CONV_BY_ELEMENT);
 }
 
 /* As so many products as there are groups, each of a window's depth. */
@@ -91,7 +94,7 @@ static double conv_seconds(const tsr_cluster_member *member, const tsr_graph *gr
   if (!moved || !g.k_held || !g.c) return tsr_cost_elementwise(member, moved);
   const tsr_dtype dtype = tsr_graph_at(graph, node->output)->dtype;
   if (node->window.groups > 1 && g.c * g.k_group < CONV_DIRECT_CHANNELS)
-    return direct_seconds(member, dtype, &g, moved);
+    return direct_seconds(member, node->op, dtype, &g, moved);
   const double product =
       tsr_cost_gemm(member, dtype, TSR_GEMM_NN, g.n * g.p * g.q, g.k_group, g.c * g.r * g.s);
   const double groups = (double)g.k_held / (double)g.k_group;

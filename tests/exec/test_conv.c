@@ -114,8 +114,8 @@ static void few_channels_are_exact(void **state) {
       {2, 8, 30, 29, 6, 2, 3, {.stride = {1, 2}, .padding = {3, 0}, .dilation = {1, 3}, .groups = 2}},
       {1, 4, 19, 17, 12, 7, 7, {.stride = {3, 1}, .padding = {3, 9}, .groups = 4}},
       {3, 6, 4, 1, 6, 1, 1, {.stride = {2, 2}, .groups = 6}},
-      {1, 2, 9, 1700, 2, 3, 3, {.padding = {1, 1}, .groups = 2}}, /* four lines are no strip */
-      {1, 2, 40, 6, 2, 30, 2, {.padding = {1, 1}, .groups = 2}},  /* the window has no registers */
+      {1, 4, 9, 1700, 4, 3, 3, {.padding = {1, 1}, .groups = 4}}, /* four lines are no strip */
+      {1, 4, 40, 6, 4, 30, 2, {.padding = {1, 1}, .groups = 4}},  /* the window has no registers */
   };
   const char *selectors[] = {NULL, "pocl"};
   const tsr_dtype dtypes[] = {TSR_F32, TSR_F64};
