@@ -225,9 +225,10 @@ static void same_bits(tsr_group *group, tsr_device *device) {
 
 /* ---- failures of one rank ---- */
 
+/* The message names the rank, where there are several. */
 static void expect_everywhere(tsr_status found, tsr_status wanted, int of) {
-  char prefix[24];
-  snprintf(prefix, sizeof prefix, "rank %d: ", of);
+  char prefix[24] = "";
+  if (size > 1) snprintf(prefix, sizeof prefix, "rank %d: ", of);
   if (found != wanted || error.rank != of || strncmp(error.message, prefix, strlen(prefix)))
     report(__func__, __LINE__, found == TSR_OK ? "no failure" : error.message);
 }
