@@ -23,8 +23,8 @@
  *
  * Thread safety: one tsr_distributed_gemm, one thread at a time; MPI_THREAD_SINGLE is enough (mpi.h).
  *
- * After RANK_LOST, MPI may hold on to the caller's blocks, as it does after any failure: leave them where they
- * are until MPI_Finalize. */
+ * After RANK_LOST, MPI may hold on to the caller's blocks, as it does after any failure: leave them where
+ * they are until MPI_Finalize. */
 #ifndef TESSERA_DISTRIBUTED_H
 #define TESSERA_DISTRIBUTED_H
 
